@@ -46,7 +46,7 @@ from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForb
 from runtime.kubernetes.warnings import WarningTransport
 
 _COMPLETE = "__complete"
-"""The word before which the scripts of `completion` put the line so far."""
+"""The word that the scripts of `completion` put before the present line."""
 _EVERY = 2.0
 """Seconds between two looks with --watch; each costs the API server a list of pods."""
 
@@ -80,7 +80,7 @@ def parser() -> Parser:
 
 
 def _candidates(words: Sequence[str]) -> list[str]:
-    """What may stand in place of the last of these words, for the completion of shells."""
+    """What may replace the last of these words, for the completion of shells."""
     common = commandline.common()
     commands = {command.name: commandline.actions(command) for command in COMMANDS}
     commands[commandline.HELP] = commandline.help_actions(COMMANDS)
@@ -137,7 +137,7 @@ def main(
         errors.say(error)
         return error.status
     except Exception:
-        # Python would print the words of whatever object this came of as they are.
+        # Python would print text of the object that caused this unchanged.
         errors.say(f"a bug in kubectl gpufraction, please report it:\n{traceback.format_exc()}")
         return Exit.FAILED
 
@@ -190,7 +190,7 @@ def _print(session: Session, out: Terminal, stop: threading.Event, form: Form) -
 
 
 def _between(before: str, for_people: bool, *, redraws: bool) -> str:
-    """What is written in front of a text: nothing, an empty line, or what clears the screen."""
+    """What is written before a text: nothing, an empty line, or a sequence that clears the screen."""
     if redraws:
         return CLEAR
     return "\n" if before and for_people else ""
@@ -223,7 +223,7 @@ def _namespace(kubeconfig: str | None, context: str | None) -> str:
 
 def run() -> None:
     """The entry of the installed command and of the single-file form: the process ends with the command's status."""
-    logs.setup(form="text", level="warning", stream=sys.stderr)  # on one line, whatever an error quotes
+    logs.setup(form="text", level="warning", stream=sys.stderr)  # on one line, even if an error quotes several
     sys.exit(main())
 
 

@@ -1,8 +1,8 @@
 """
 The command line: the flags, each command's help with an example, and what a mistyped word may have meant.
 
-A command says which of the common flags it has (`Command.flags`), and its help lists those alone. `-n` and `-A` are
-taken, and change nothing, where a command shows the whole cluster, as kubectl takes them.
+A command says which of the common flags it has (`Command.flags`), and its help lists those alone. As in kubectl,
+commands that show the whole cluster accept `-n` and `-A` without effect.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _not_one_of(what: str, word: str, known: Sequence[str]) -> str:
-    """That a word is none of the known ones, with the one that it resembles, and all of them."""
+    """The message about an unknown word, with the one that it resembles, and all known ones."""
     return f"unknown {what} {word!r}{suggestion(word, known)}\nGive one of {', '.join(known)}"
 
 
@@ -219,7 +219,7 @@ def _without(command: Command, name: str) -> str:
 
 
 def _unknown(command: Command, rest: Sequence[str]) -> UsageError:
-    """Of words that nothing takes, the first, and what it may have meant."""
+    """The first unknown word, and what it may have meant."""
     word = next((each for each in rest if each.startswith("-")), rest[0])
     flag = word.partition("=")[0]
     known = [each for action in actions(command) for each in action.option_strings if each.startswith("--")]

@@ -56,7 +56,7 @@ def connect(
     """
     The connection to the cluster. Raises KubeConfigError.
 
-    A kubeconfig that says `insecure-skip-tls-verify` is obeyed without a word, as kubectl does.
+    `insecure-skip-tls-verify` in a kubeconfig is obeyed without a message, as in kubectl.
     """
     warnings.filterwarnings("ignore", message="Unverified HTTPS request")
     found = connect_transport(kubeconfig=kubeconfig, context=context, user_agent=_AGENT)

@@ -1,5 +1,5 @@
 """
-One call of the command: its arguments, the cluster that it asks, and what it hands back.
+One call of the command: its arguments, the cluster that it asks, and its result.
 
 A command is a value (`Command`): its name, its help, its arguments, and a function from the session to its output.
 """
@@ -99,7 +99,7 @@ class Session:
     namespace: str
     now: Callable[[], float] = time.time
     say: Callable[[object], None] = lambda message: None
-    """Tells the user what is going on, while a command takes long."""
+    """Reports progress to the user while a command takes long."""
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when a command that takes long shall end."""
 
@@ -123,8 +123,8 @@ class Session:
 
     def surroundings(self, reader: NeighbourReader, pending: Sequence[PendingPod], *, whole: bool) -> Surroundings:
         """
-        What filters read to judge these pods, as far as the user may list it. `whole`: nodes, GPUNodes and all pods
-        were listed, and `reader` has them.
+        What filters read to judge these pods, if the user may list it. `whole`: nodes, GPUNodes and all pods were
+        listed, and `reader` has them.
         """
         unread = {} if whole else self.unlisted()
         profiles = self._profiles(unread)
@@ -152,7 +152,7 @@ class Session:
         return [each for namespace in namespaces for each in self._bounded(kind, unread, at(namespace))]
 
     def _profiles(self, unread: dict[str, str]) -> Mapping[str, Profile] | None:
-        """What the options say of kube-scheduler's profiles; None where they are `unread`."""
+        """What the options say about kube-scheduler's profiles; None if they are `unread`."""
         try:
             return options.options_of(self.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS))).profiles
         except KubeNotFound:
@@ -313,7 +313,7 @@ class Session:
 
 
 OUTPUT = frozenset(("output",))
-"""The flag of commands whose answer does not change while one looks."""
+"""The flag of commands whose answer does not change over time."""
 TABLE = OUTPUT | {"watch", "no_headers"}
 LABELLED = TABLE | {"selector"}
 OF_PODS = TABLE | {"namespace", "all_namespaces"}

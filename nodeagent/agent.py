@@ -9,7 +9,7 @@ One thread owns all state here. Each step observes the machine, reads what is pu
        └────────────────────────────────────────────────────────────────────────────────────┘
 
 So the agent reads the object back after a write without an answer, before it writes anything else. After an outage of
-the API server, however long, there is one read and one write.
+the API server of any length, there is one read and one write.
 
 Must not: decide what to write, call the driver, or let an API error end the loop.
 """
@@ -132,7 +132,7 @@ class Agent:
         while not stopping.is_set():
             pause = self.step()
             if self._failures:
-                # Only the end cuts a backoff short: an event that wakes one agent may wake those of all nodes.
+                # Only the end shortens a backoff: an event that wakes one agent may wake those of all nodes.
                 stopping.wait(pause)
             else:
                 self._wake.wait(pause)
@@ -187,8 +187,8 @@ class Agent:
 
     def _apply(self, plan: PublishingPlan, wanted: Desired, published: Published) -> None:
         """
-        Carry out the plan. Raises `KubeError` if a write fails. An Event that fails is logged only, and so is a removal
-        of the startup taint that is refused: by somebody's policy, or because the Node's taints changed meanwhile.
+        Carry out the plan. Raises `KubeError` if a write fails. A failed Event is only logged, and so is a refused
+        removal of the startup taint: a policy refused it, or the Node's taints changed meanwhile.
         """
         refused = False
         for action in plan.actions:
@@ -212,7 +212,7 @@ class Agent:
         if plan.actions:
             self._wrote(wanted, published)
         if refused:
-            self._published = None  # read it again: where the taints changed, the next removal names what is there
+            self._published = None  # read it again: if the taints changed, the next removal names the present ones
 
     def _wrote(self, wanted: Desired, published: Published) -> None:
         self._published = published

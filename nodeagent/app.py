@@ -92,9 +92,9 @@ def start(
     serve: Serve = serve_http,
 ) -> RunningAgent:
     """
-    Make everything and start it. Raises `SettingsError` for what cannot be had here; nothing runs then.
+    Make everything and start it. Raises `SettingsError` for what is not available here; nothing runs then.
 
-    `host`: what is known of the machine besides its GPUs. `serve` opens the port for probes.
+    `host`: what is known about the machine apart from its GPUs. `serve` opens the port for probes.
     """
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node=settings.node)
@@ -195,7 +195,7 @@ def _handle(
 
 
 def _waits(residents: Residents) -> str:
-    """Why an agent in the namespace of its own writes nothing: one of an earlier installation is on the node still."""
+    """Why an agent in its own namespace writes nothing: one of an earlier installation is still on the node."""
     former = residents.former_agents()
     if not former:
         return ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nodeagent.dra.server import PluginServer
 
 _CLAIM_TIMEOUT = 5.0
-"""Seconds. Kubelet gives a plugin 45 and asks again; a pod's start must not wait for a server that is away."""
+"""Seconds. Kubelet gives a plugin 45 and asks again; a pod's start must not wait for an unavailable server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Site:
 
 
 def by_toolkit(site: Site) -> DeliveryWay:
-    """The vendor's container runtime, as its files set it up, or as the setting says."""
+    """The vendor's container runtime, by its configuration files, or by the setting."""
     settings = site.settings
     prober = Prober(
         site.kube,
@@ -55,7 +55,7 @@ def by_toolkit(site: Site) -> DeliveryWay:
 
 
 def by_claims(site: Site) -> DeliveryWay:
-    """ResourceClaims. Raises `SettingsError` where gRPC is not installed and the agent shall be a kubelet plugin."""
+    """ResourceClaims. Raises `SettingsError` if gRPC is not installed and the agent must be a kubelet plugin."""
     cards = _cards(site) if site.settings.driver_folder else None
     if not site.settings.kubelet:
         return DeliveryWay(ClaimDelivery(None, cards).conclude)

@@ -1,7 +1,7 @@
 """
 One playground in one folder: a second one would write its kubeconfig over the first one's, and end it at its own end.
 
-The lock is the kernel's and ends with the process, however that ends; so nothing stale is ever in the way.
+The lock is the kernel's and ends with the process in every case, so no stale lock remains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Unusable(Exception):
 
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Have the folder for as long as the context lasts. Raises `Unusable`."""
+    """Hold the folder for as long as the context lasts. Raises `Unusable`."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -38,7 +38,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def running_in(directory: Path) -> int:
-    """The process of the playground that has the folder. Raises `Unusable` where none has it."""
+    """The process of the playground that holds the folder. Raises `Unusable` if none does."""
     try:
         with (directory / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -2,7 +2,7 @@
 A whole cluster with gpufraction installed: control plane, shipped manifests, and the three programs as processes.
 
 One composition for the demo, `make playground`, the system tests and the benchmark. Every program gets a kubeconfig of
-exactly its own service account, so that its RBAC is what it lives with. Nothing here decides anything.
+exactly its own service account, so it runs with its real RBAC. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 """What the samples need beyond the base."""
 _ELECTION = ("--election-lease", "3s")
 """
-A new cluster waits one lease for its first leader. So this is as quick as a busy machine of two cores bears, where a
-call that takes longer than it may to renew ends a leader's term.
+A new cluster waits one lease for its first leader. So this is as short as a busy machine of two cores allows, where a
+renewal that takes too long ends a leader's term.
 """
 _ACCOUNT_SECONDS = 20.0
 _AWAY_SECONDS = 30.0
@@ -88,9 +88,9 @@ class Cluster:
     program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
     use.
 
-    `components` are those of the manifests; of what they change of the workloads, the settings of
-    `contract.components` count, except `pod_settings`. `modules`: by program the Python module that runs in its place.
-    `proceed` is called between the steps of whatever takes long; what it raises ends that.
+    `components` are those of the manifests; of their changes to the workloads, the settings of `contract.components`
+    apply, except `pod_settings`. `modules`: by program the Python module that runs in its place. `proceed` is called
+    between the steps of long operations, which end with what it raises.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Cluster:
         return [each.webhook_port for each in self.replicas if self._asked in (None, each.number)]
 
     def label_namespace(self, name: str) -> None:
-        """What an administrator does for a tenant: create the namespace where needed, and label it."""
+        """What an administrator does for a tenant: create the namespace if needed, and label it."""
         installing.apply(self.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         labels = {"metadata": {"labels": {names.INJECT_LABEL: names.INJECT_ENABLED}}}
         self.kube.patch_merge(paths.path("v1", "namespaces", name=name), labels)
@@ -425,7 +425,7 @@ class Cluster:
             except KubeNotFound:
                 return ()
             except (KubeUnavailable, KubeTooManyRequests):
-                # A driver answers whether the API server is there or not.
+                # A driver answers even without the API server.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)

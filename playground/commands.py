@@ -108,7 +108,7 @@ def _actions(cluster: Cluster) -> Mapping[str, Action]:
 
 
 def _reported(action: Action) -> Action:
-    """The action, whose failure is an answer: it must not end the playground."""
+    """The action; its failure is an answer, so that it does not end the playground."""
 
     def carried_out(about: str, report: Report) -> int:
         try:

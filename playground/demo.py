@@ -1,5 +1,5 @@
 """
-The main job, shown: every sample goes in unchanged, and what came of it stands alongside what should.
+The main task, shown: every sample is applied unchanged, and its outcome is shown next to the expected one.
 
 Everything observed is read from the API server. The exit status is 0 only if all of it is as expected.
 """

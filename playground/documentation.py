@@ -3,8 +3,7 @@ The pages of the documentation that are made from code: names, metrics, reasons,
 mean.
 
 `python -m playground.documentation [FOLDER]` writes them, into `docs` where no folder is named; a test holds the
-committed pages to what is made here. What stands alongside an example is read by the dialect itself, so it is never
-wrong.
+committed pages to what is made here. The dialect itself reads the examples, so their meaning is never wrong.
 """
 
 from __future__ import annotations

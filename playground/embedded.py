@@ -1,7 +1,7 @@
 """
 The embedded control plane: API server over HTTPS, controllers, scheduler and kubelets, all in this process.
 
-It is one of two that a `Cluster` can stand on; the other starts a real kube-apiserver. Both speak `ControlPlane`.
+It is one of two that a `Cluster` can use; the other starts a real kube-apiserver. Both implement `ControlPlane`.
 """
 
 from __future__ import annotations

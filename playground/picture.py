@@ -1,7 +1,7 @@
 """
 A picture of the GPUs for a terminal: every card, how full it is, and how many pods share it.
 
-Read from the API server alone: GPUNodes for what there is, the pods' allocations for what is taken. 80 columns.
+Read from the API server alone: GPUNodes for what exists, the pods' allocations for what is taken. 80 columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-The samples, and what must come of each on the demo's cluster: one table for the demo and for the tests.
+The samples, and the expected outcome of each on the demo's cluster: one table for the demo and for the tests.
 
-What came of it is read from the API server alone: phases, conditions, annotations, and what the containers printed.
+The outcome is read from the API server alone: phases, conditions, annotations, and what the containers printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a manifest. `nodes`, `gpus` and `waits` say where the pods run and why others wait."""
+    """The outcome of a manifest. `nodes`, `gpus` and `waits` say where the pods run and why others wait."""
 
     running: int
     waiting: int = 0
@@ -257,7 +257,7 @@ def _belongs(pod: JSON, made: Iterable[JSON]) -> bool:
 
 
 def all_pods(kube: Kube, namespace: str = "default") -> list[JSON]:
-    """The pods of a namespace, those that are on their way out included."""
+    """The pods of a namespace, including terminating ones."""
     return kube.list(kubepaths.pods(namespace)).items
 
 
@@ -267,7 +267,7 @@ def all_claims(kube: Kube, namespace: str = "default") -> list[JSON]:
 
 
 def is_running(pod: JSON) -> bool:
-    """Whether the pod runs and is not on its way out."""
+    """Whether the pod runs and is not terminating."""
     return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
@@ -311,7 +311,7 @@ def _line(pod: JSON) -> str:
 
 
 def outcome(found: Iterable[JSON]) -> Outcome:
-    """What came of these pods."""
+    """The outcome of these pods."""
     running = [pod for pod in found if is_running(pod)]
     codes = [waits(pod) for pod in found if waits(pod)]
     uuids = {uuid for pod in running for uuid in held(pod)}

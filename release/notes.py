@@ -27,7 +27,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def notes(project: Path) -> str | None:
-    """What the changelog says of the current version; None where it says nothing."""
+    """What the changelog says about the current version; None if it says nothing."""
     return sections((project / CHANGELOG).read_text(encoding="utf-8")).get(version(project)) or None
 
 

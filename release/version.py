@@ -36,7 +36,7 @@ _COPIES = (
 )
 _PLACES = ("README*.md", "docs/**/*.md", "manifests/**/*.yaml", "manifests/**/*.md")
 _NOT = "docs/decisions/"
-"""A decision says what was so when it was taken."""
+"""A decision keeps the facts of its time."""
 
 
 def version(project: Path = PROJECT) -> str:

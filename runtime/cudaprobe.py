@@ -1,7 +1,7 @@
 """
-A CUDA program that stands alone: it tries to exceed a container's share of a GPU, and measures what it is given.
+A self-contained CUDA program: it tries to exceed a container's share of a GPU, and measures what it gets.
 
-It runs in containers as `python3 -c TEXT MODE ...`, where TEXT is this file, so it needs nothing but Python 3.8 and the
+It runs in containers as `python3 -c TEXT MODE ...`, where TEXT is this file, so it needs only Python 3.8 and the
 driver's library `libcuda.so.1`. The conformance kit and the canary run it. Its last line is `MARK` and JSON; the exit
 code is one of those below. It never takes more memory than it is told to, and ends by itself.
 
@@ -25,7 +25,7 @@ MARK = "gpufraction-probe "
 HELD, EXCEEDED, BROKEN = 0, 3, 4
 """Exit codes: the share held (or a measurement was made), it did not, and the card could not be used."""
 FULL = "full"
-"""What an answer says of a card that others have filled."""
+"""The answer for a card that others have filled."""
 OUT_OF_MEMORY = 2
 """cuda.h, `CUDA_ERROR_OUT_OF_MEMORY`."""
 _MIB = 1 << 20
@@ -119,8 +119,8 @@ def memory(card: CudaCard, target: int, chunk: int) -> dict[str, int]:
     """
     Allocate until the driver refuses or `target` MiB are there. `code`: the refusal's, 0 where there was none.
 
-    A card that others have filled refuses too, and proves nothing. So nothing is tried where the whole card is shown,
-    and less than the target of it is free.
+    A card that others have filled also refuses, and proves nothing. So nothing is tried if the whole card is shown and
+    less than the target is free.
     """
     left, shown = card.shown_mib()
     if left < target <= shown:
@@ -133,7 +133,7 @@ def memory(card: CudaCard, target: int, chunk: int) -> dict[str, int]:
 
 
 def timed(card: CudaCard, seconds: int) -> list[float]:
-    """The seconds that each kernel took, for so long."""
+    """The seconds that each kernel took, for this long."""
     card.compute()  # the driver compiles the kernel
     samples: list[float] = []
     end = time.monotonic() + seconds
@@ -150,7 +150,7 @@ def quantile(ordered: list[float], part: float) -> float:
 
 
 def measured(samples: list[float]) -> dict[str, int]:
-    """What is told of the samples: whole numbers, so that reports are compared with `==`."""
+    """The summary of the samples: whole numbers, so that reports are compared with `==`."""
     ordered = sorted(samples) or [0.0]
     return {
         "kernels": len(samples),
@@ -161,7 +161,7 @@ def measured(samples: list[float]) -> dict[str, int]:
 
 
 def run(arguments: list[str]) -> tuple[dict[str, Any], int]:
-    """What one call finds, and its exit code."""
+    """The result of one call, and its exit code."""
     mode, *numbers = arguments
     given = [int(each) for each in numbers]
     try:

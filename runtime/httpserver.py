@@ -4,9 +4,9 @@ A small HTTP/1.1 server for our own endpoints: health and metrics over TCP, deci
 Standard library only, one thread per connection, because its clients are few and long-lived: a webhook's worker
 threads, a kubelet, a scraper. Figures: docs/decisions/0002-socket-server.md.
 
-Must not: serve tenants or the open network (the webhook's TLS front does), or let clients keep others out. A request
-must arrive, and its answer be read, within `timeout`. Headers and bodies are bounded, each and in total. Connections
-are counted; beyond the limit the server closes the one that has waited longest for its client. Otherwise any pod could
+Must not: serve tenants or the open network (the webhook's TLS front does), or let clients block others. A request must
+arrive, and its answer be read, within `timeout`. Headers and bodies are bounded, each and in total. Connections are
+counted; beyond the limit the server closes the one that has waited longest for its client. Otherwise any pod could
 block a kubelet's probes with idle connections, and the kubelet would kill the program.
 """
 
@@ -120,11 +120,11 @@ class Server(Protocol):
     """What answers clients until it is closed."""
 
     def close(self, grace: float = 5.0) -> None:
-        """Accept nothing new, and let requests under way finish for `grace` seconds."""
+        """Accept nothing new, and let requests in progress finish for `grace` seconds."""
 
 
 class Serve(Protocol):
-    """`serve_http`, or what stands in for it where clients come by another way than a socket."""
+    """`serve_http`, or its replacement if clients do not come by a socket."""
 
     def __call__(
         self,
@@ -169,7 +169,7 @@ class HttpServer:
         return int(address[1]) if isinstance(address, tuple) else 0
 
     def close(self, grace: float = 5.0) -> None:
-        """Accept nothing new, let requests under way finish for `grace` seconds, free the address."""
+        """Accept nothing new, let requests in progress finish for `grace` seconds, free the address."""
         self._server.shutdown()
         self._thread.join(grace)
         self._server.drain(grace)
@@ -386,7 +386,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class _Timed(io.RawIOBase):
-    """Reads at most `left` bytes from a socket until `deadline`, however slowly they come."""
+    """Reads at most `left` bytes from a socket until `deadline`, even if they come slowly."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -569,8 +569,8 @@ def _refusal(error: HttpError) -> Reply:
 
 _CACHED_TIMES, _CACHED_MOST = 9.0, 5.0
 """
-An answer serves all clients for so many times as long as it took to make, and for so many seconds at most. So at most a
-tenth of the time goes into answers, however often a client asks.
+An answer serves all clients for this many times as long as it took to make, and for at most this many seconds. So at
+most a tenth of the time goes into answers, even if a client asks often.
 """
 METRICS = ("GET", "/metrics")
 
@@ -585,15 +585,15 @@ def serve_probes(
     serve: Serve = serve_http,
 ) -> Server:
     """
-    As `serve_http`, for probes and `/metrics`, whose answers are cached. `guard`: who of the clients gets metrics.
-    `serve` opens the address.
+    As `serve_http`, for probes and `/metrics`, whose answers are cached. `guard`: which clients get metrics. `serve`
+    opens the address.
     """
     served = {**routes, METRICS: guard(cached(routes[METRICS]))}
     return serve(served, address, name=name, limits=PROBED, tls=tls)
 
 
 def cached(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:
-    """The handler for requests that are all alike: it runs once at a time, and later clients get the same answer."""
+    """The handler for equal requests: it runs once at a time, and later clients get the same answer."""
     one_at_a_time = threading.Lock()
     cache: Reply | None = None
     until = 0.0

@@ -1,8 +1,8 @@
 """
 A file that may change while a program runs, such as a ConfigMap mounted by kubelet. A changed file is read again.
 
-Content that cannot be read is refused as a whole: the last good content stays in use, and `trouble` gives the reason
-for logs, metrics and conditions. An absent file counts as empty, since a ConfigMap may be optional.
+Unreadable content is refused as a whole: the last good content stays in use, and `trouble` gives the reason for logs,
+metrics and conditions. An absent file counts as empty, since a ConfigMap may be optional.
 
 Must not: start a thread. Each read of the value looks at the file, which costs one `stat`.
 """

@@ -8,7 +8,7 @@ people or JSON for machines.
 Fields and messages are cut to a limit: users' names and texts get into logs, and a line of a megabyte once a second
 fills a node's disk.
 
-Neither has a line break, or anything else that a terminal obeys or that cannot be encoded: such characters are escaped.
+Line breaks, and characters that a terminal obeys or that cannot be encoded, are escaped in both.
 
 Must not: be set up on import.
 """

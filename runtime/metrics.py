@@ -4,8 +4,8 @@ Collectors made from metric specs, in a registry of their own.
 A program makes one `Metrics` of the specs it exposes and gets its collectors by spec, so that it cannot write a metric
 that is not declared.
 
-Whatever becomes the value of a label, a scrape is answered: values are made fit to be shown, and a metric that cannot
-be read is left out of this one scrape, and the log says so.
+A scrape is answered for any value of a label: values are made fit to be shown, and a metric that cannot be read is left
+out of this one scrape, and logged.
 
 Must not: use the library's global registry (two programs in one test process would clash) or its multiprocess mode
 (which drops gauges' functions).
@@ -72,7 +72,7 @@ class Metrics:
         self._rows[spec.name] = spec, read
 
     def render(self) -> bytes:
-        """All metrics in the text format, to be served as `content_type`. Never raises for what is in one of them."""
+        """All metrics in the text format, to be served as `content_type`. Never raises for an error in one of them."""
         made = (collector for name, collector in self._made.items() if name not in self._rows)
         return b"".join((*map(_collected, made), *(_read(spec, read) for spec, read in self._rows.values())))
 

@@ -51,7 +51,7 @@ class Process:
         # number of a signal to a socket at once, and a thread of ours sets the event.
         reading, writing = socket.socketpair()
         writing.setblocking(False)
-        # It stays open for the life of the process, whatever becomes of this object.
+        # It stays open for the life of the process, even if this object goes away.
         signal.set_wakeup_fd(writing.detach(), warn_on_full_buffer=False)
         for number in signals:
             signal.signal(number, _die_of_the_next)
@@ -76,7 +76,7 @@ class Process:
         Run `target`, which returns when `stop` is set, on a daemon thread of that name.
 
         When it raises or returns before that, it is called again after a pause. The program's `/healthz` must check
-        `workers.broken`, or a worker that fails for good would go unnoticed.
+        `workers.broken`, or a permanent failure of a worker would go unnoticed.
         """
         return self.spawn(name, lambda: self.workers.keep(name, target, self.stop))
 
@@ -145,7 +145,7 @@ def health_routes(metrics: Metrics, *, ready: HealthChecks, alive: HealthChecks 
     """`/healthz` (restart me?), `/readyz` (send me work?) and `/metrics`.
 
     Both probes answer 200, or 503 with the reasons. Liveness fails only for what a restart cures, so not while the API
-    server is away.
+    server is unavailable.
     """
     living = alive or HealthChecks()
 

@@ -1,15 +1,16 @@
 """
-Who may read `/metrics`: whose token the API server knows, and whom its authorization lets get the path.
+Which clients may read `/metrics`: those whose token the API server knows and whose user it authorizes for the path.
 
     Authorization: Bearer TOKEN ──▶ what is remembered ──▶ TokenReview, SubjectAccessReview ──▶ a `ScrapeVerdict`
 
-A series may name pods and namespaces of every team, so nobody reads it who shows no token, whatever fails: a refusal is
-401, 403 or 503, and never an open port. The API server's answer is remembered for a while, by the token's hash. While
-it is away, a token that it let in stays good for `GRACE`, since an outage is when somebody wants to look.
+A series may name pods and namespaces of every team, so no client without a token reads it, even if something fails: a
+refusal is 401, 403 or 503, and never an open port. The API server's answer is remembered for some time, by the token's
+hash. While it is unavailable, an accepted token stays valid for `GRACE`, because metrics are needed most during an
+outage.
 
 Strangers reach the port. So there is a bound on what is remembered, on how often the API server is asked, for each
-client and in all, and on how many wait for it. Tokens that it has let in before are asked about apart, so that no flood
-of bad ones keeps a scraper out.
+client and in all, and on how many wait for it. Accepted tokens are reviewed separately, so that a flood of bad ones
+does not block a scraper.
 
 Must not: keep or log a token, or ask the API server itself (`runtime.tokenreview` does; the webhook has no way to it).
 """
@@ -41,29 +42,29 @@ CERTIFICATES_SETTING = (
 )
 METRICS_PATH = "/metrics"
 FRESH, REFUSED_FRESH = 300.0, 30.0
-"""Seconds for which the API server is not asked again about a token that it let in, and about one that it refused."""
+"""Seconds for which the API server is not asked again about an accepted token, and about a refused one."""
 GRACE = 900.0
-"""Seconds after which a token that it let in is good no more, where it cannot be asked."""
+"""Seconds after which an accepted token is no longer valid while the API server cannot be asked."""
 _LONGEST = 8192
 """Characters of a token; a service account's has about 1,000."""
 _MOST_LET_IN, _MOST_REFUSED, _MOST_CLIENTS = 64, 1024, 1024
 _REVIEWS = 2
-"""Reviews under way at once of tokens that are new, and as many of known ones; others get 503."""
+"""Concurrent reviews of new tokens, and as many of known ones; others get 503."""
 _CLIENT_BURST, _CLIENT_EVERY = 5.0, 2.0
 _ALL_BURST, _ALL_EVERY = 30.0, 0.2
-"""Reviews of new tokens: so many at once, and then one each so many seconds, for one client and for all."""
+"""Reviews of new tokens: how many at once, and then one in how many seconds, for one client and for all."""
 _AGAIN = 5.0
 """Seconds until a known token is asked about again where the API server did not answer."""
 
 
 class ScrapeVerdict(StrEnum):
-    """What becomes of a scrape."""
+    """The result of a scrape."""
 
     ALLOWED = "allowed"
     UNKNOWN = "unknown"
-    """The token is nobody's."""
+    """The token belongs to no user."""
     DENIED = "denied"
-    """It is somebody's who may not read metrics."""
+    """Its user may not read metrics."""
     UNAVAILABLE = "unavailable"
     """The API server was not asked, or did not answer."""
 
@@ -73,7 +74,7 @@ Review = Callable[[str], ScrapeVerdict]
 
 @dataclass(slots=True)
 class _LetIn:
-    """A token that the API server let in."""
+    """A token that the API server accepted."""
 
     confirmed: float
     reviewed: float
@@ -111,7 +112,7 @@ class ScrapeGate:
         """The verdict on a scrape with this token from this address. Never raises."""
         if not token or len(token) > _LONGEST or not token.isascii() or not token.isprintable():
             return ScrapeVerdict.UNKNOWN
-        # The process's own memory must not be where tokens can be read.
+        # Tokens must not be readable in the process's own memory.
         key = hashlib.sha256(token.encode()).digest()
         with self._lock:
             found = self._remembered(key, client)
@@ -129,7 +130,7 @@ class ScrapeGate:
             return self._take_in(key, verdict)
 
     def _remembered(self, key: bytes, client: str) -> ScrapeVerdict | None:
-        """What is remembered of the token, or why the API server is not asked now; None where it is to be asked."""
+        """What is remembered of the token, or why the API server is not asked now; None if it must be asked."""
         now, known, refused = self._clock(), self._let_in.get(key), self._refused.get(key)
         if known is not None:
             if now - known.confirmed < FRESH:
@@ -152,7 +153,7 @@ class ScrapeGate:
         return bucket.take(now, _CLIENT_BURST, _CLIENT_EVERY) and self._all.take(now, _ALL_BURST, _ALL_EVERY)
 
     def _meanwhile(self, key: bytes, now: float) -> ScrapeVerdict:
-        """Of a token that was let in before, while the API server cannot say whether it still is."""
+        """For a formerly accepted token, while the API server cannot say whether it still is."""
         if now - self._let_in[key].confirmed < GRACE:
             return ScrapeVerdict.ALLOWED
         return ScrapeVerdict.UNAVAILABLE
@@ -184,12 +185,12 @@ _STATUS = {
 
 
 def guarded(check: Callable[[str, str], ScrapeVerdict]) -> Callable[[Handler], Handler]:
-    """A handler that answers only who may read metrics. `check` takes the token and the client's address."""
+    """A handler that answers only clients that may read metrics. `check` takes the token and the client's address."""
 
     def guard(handler: Handler) -> Handler:
         def answer(request: Request) -> Reply:
             if not request.secure:
-                # Anyone who listens has the token now; the administrator must learn of it.
+                # Anyone who listens has the token now, so the administrator must know.
                 raise HttpError(403, "metrics are served only over https, since a scraper sends its token")
             verdict = check(bearer(request.headers.get("authorization", "")), request.client)
             if verdict is ScrapeVerdict.ALLOWED:
@@ -204,7 +205,7 @@ def guarded(check: Callable[[str, str], ScrapeVerdict]) -> Callable[[Handler], H
 
 @dataclass(frozen=True, slots=True)
 class Scraping:
-    """What `serve_probes` needs of all this."""
+    """What `serve_probes` needs of this module."""
 
     guard: Callable[[Handler], Handler] = lambda handler: handler
     tls: TlsOf | None = None

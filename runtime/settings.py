@@ -79,7 +79,7 @@ def setting(
 def grouped(kind: type[Any], at: str | None = None) -> Any:
     """
     A field with a group of settings. They are named below `at`, which is the field's name by default; empty: as if they
-    stood alongside the field. So a part has its settings as one value, whatever they are called.
+    stood alongside the field. So a part has its settings as one value, regardless of their names.
     """
     return dataclasses.field(default_factory=kind, metadata={} if at is None else {"at": at})
 
@@ -107,7 +107,7 @@ class NoSettings:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One setting, wherever it stands in the tree. `attributes`: where its value is."""
+    """One setting at any place in the tree. `attributes`: where its value is."""
 
     path: tuple[str, ...]
     kind: Any
@@ -151,7 +151,7 @@ def _known(cls: type[Any]) -> tuple[Leaf, ...]:
 
 
 def removed(cls: type[Any], prefix: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """The names that are refused; `metadata["removed"]` of each says what to give in its place, or why nothing."""
+    """The refused names; `metadata["removed"]` of each says what to give in its place, or why nothing."""
     own: Mapping[str, str] = getattr(cls, "REMOVED", {})
     for name, cure in own.items():
         yield Leaf((*prefix, *name.split(".")), str, "", {"removed": cure})
@@ -388,7 +388,7 @@ def _from_flags(
 
 
 def _legible(name: str) -> str:
-    """A name that nobody knows, as a message can have it: cut if it is long, with what cannot be printed escaped."""
+    """An unknown name for a message: cut if it is long, with unprintable characters escaped."""
     return shown(name)[1:-1]
 
 

@@ -3,8 +3,8 @@ The certificate of a port for metrics: one from a folder, or one of the program'
 
 A scraper shows its token there, which must not be read on the way. TLS 1.3 only: every scraper of the last years speaks
 it. The program's own certificate is signed by itself and lives in memory, as in the controllers that are built with
-controller-runtime: it keeps out who listens on the network, and not who can stand between the scraper and the program.
-For that the folder has a certificate of an authority that the scraper knows.
+controller-runtime: it protects against listeners on the network, but not against an attacker between the scraper and
+the program. For that, put a certificate of an authority that the scraper knows into the folder.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Whose token a scraper shows, and whether that one may read metrics: two questions to the API server.
+Which user a scraper's token belongs to, and whether that user may read metrics: two questions to the API server.
 
 Must not: log a token, or remember it (`runtime.scraping` remembers the answer).
 """
@@ -23,7 +23,7 @@ _ACCESS_REVIEWS = path_of("authorization.k8s.io/v1", "subjectaccessreviews")
 
 
 def kube_review(kube: Kube, *, timeout: float = TIMEOUT) -> Review:
-    """Ask the API server whose token it is, and whether that one may `get` the path `/metrics`."""
+    """Ask the API server for the token's user, and whether that user may `get` the path `/metrics`."""
 
     def review(token: str) -> ScrapeVerdict:
         try:
@@ -44,7 +44,7 @@ def kube_review(kube: Kube, *, timeout: float = TIMEOUT) -> Review:
 
 
 def _user_of(review: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The user of a TokenReview, in the fields of a SubjectAccessReview; None where the token is nobody's."""
+    """The user of a TokenReview, in the fields of a SubjectAccessReview; None if the token belongs to no user."""
     status = review.get("status")
     if not isinstance(status, Mapping) or status.get("authenticated") is not True:
         return None

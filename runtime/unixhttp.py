@@ -10,9 +10,9 @@ the exception says whether a failed request may have been carried out:
         TimedOut    ... within the deadline
         BadAnswer   ... that could be read
 
-A request is repeated once, on a new connection, if the server had closed the old one. On a unix socket that is certain:
+A request is repeated once, on a new connection, if the server had closed the old one. On a unix socket this is certain:
 sending to a closed peer fails with EPIPE, and a peer that closes before it reads our request resets the connection,
-while one that has read it ends the stream in good order.
+while one that has read it ends the stream properly.
 
 Must not: be shared across a fork while connected, follow redirects, or speak to anything but our server.
 """

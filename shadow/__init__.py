@@ -6,5 +6,5 @@ report replays the recording through the webhook's admission and the allocator's
 cards in use, waiting times, overcommitted cards, and manifests as they would be. `what-if` replays it twice, without a
 change and with it.
 
-It stands on the programs, and none of them imports it.
+It uses the programs' code, and none of them imports it.
 """

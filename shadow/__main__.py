@@ -1,8 +1,8 @@
 """
-`python -m shadow record`: the recorder. `report`, `manifests`, `what-if`, `export`: what is made of its recording.
+`python -m shadow record`: the recorder. `report`, `manifests`, `what-if`, `export`: commands on its recording.
 
-Every setting of `record` is a flag, has a twin in the environment (`GPUFRACTION_...`) and may stand in the YAML file
-that `--settings` names. The other commands read the recording alone, and write nothing but to their output.
+Every setting of `record` is a flag, a variable of the environment (`GPUFRACTION_...`) and a key of the YAML file that
+`--settings` names. The other commands only read the recording, and write only to their output.
 """
 
 from __future__ import annotations

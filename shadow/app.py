@@ -2,8 +2,8 @@
 The recorder as it runs: informers of nodes, GPUNodes and pods on their threads, the recorder and its files behind one
 lock.
 
-It only lists and watches. Nodes are listed before pods, since a pod without a GPU is recorded on nodes with cards only.
-A disk that takes no write ends the process, which begins again as a whole.
+It only lists and watches. Nodes are listed before pods, because a pod without a GPU is recorded only on nodes with
+cards. A failed write to the disk ends the process, which then starts again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunningRecorder:
         return self._nodes, self._gpunodes, self._pods
 
     def start(self) -> None:
-        """Begin to record. Raises `OSError` where the folder cannot be written."""
+        """Begin to record. Raises `OSError` if the folder cannot be written."""
         with self._lock:
             self._writer.open()
             self._writer.write(self._recorder.begin(self._clock()))

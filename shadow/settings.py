@@ -12,7 +12,7 @@ from runtime.settings import setting
 
 @dataclass(frozen=True)
 class RecorderSettings:
-    """What `python -m shadow record` can be told."""
+    """The settings of `python -m shadow record`."""
 
     directory: Path = setting(Path("/var/lib/gpufraction-shadow"), "Folder in which the recording is written.")
     size: int = setting(

@@ -1,9 +1,9 @@
 """
 `python -m webhook serve`, `python -m webhook certs` and `python -m webhook conditions`.
 
-The commands need different rights: `serve` none on the API server, `certs` those on one MutatingWebhookConfiguration,
-and `conditions` prints what must be changed there. Every setting is a flag, an environment variable
-(`GPUFRACTION_...`), or a line of the YAML file that `--settings` names; `--help` lists them.
+The commands need different rights: `serve` needs none on the API server, `certs` those on one
+MutatingWebhookConfiguration, and `conditions` prints what must be changed there. Every setting is a flag, an
+environment variable (`GPUFRACTION_...`), or a line of the YAML file that `--settings` names; `--help` lists them.
 """
 
 from __future__ import annotations

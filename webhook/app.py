@@ -63,7 +63,7 @@ class Document:
         return _UNREAD if self._file.value() is None else ""
 
     def trouble(self) -> str:
-        """What is wrong with the document, and what applies instead; empty while all is well."""
+        """What is wrong with the document, and what applies instead; empty if nothing is wrong."""
         known = self._file.value() is not None
         wrong = self._file.trouble
         if not wrong:
@@ -113,7 +113,7 @@ def make_app(
         health=health,
     )
     turned_away = metrics.counter(TURNED_AWAY)
-    # By a client of its own: a scraper's question must not wait behind those of reviews, nor they behind it.
+    # By a client of its own: questions of scrapers and of reviews must not wait for each other.
     review = scraper_review(client(settings.socket))
     return Service(
         app,

@@ -112,7 +112,7 @@ class ServeSettings:
             raise ValueError(f"host_paths has {strangers[0]!r}; give {', '.join(WITH_VOLUMES)} or both")
 
     def health_address(self) -> tuple[str, int] | None:
-        """Host and port of the probes and the metrics; None where they are not wanted."""
+        """Host and port of the probes and the metrics; None if they are off."""
         return parse_address(self.listen, "listen", "[::]:9444") if self.listen else None
 
     def configuration(self) -> Configuration:

@@ -2,7 +2,7 @@
 Pods placed one after another on the cluster as its objects describe it, so that each sees those before it. Pure.
 
 The administrator's limits and scores are unknown here, as in the whole command; the first node with the least free
-memory is taken. The number of pods that fit is the same on equal GPUs, whatever the score.
+memory is taken. The number of pods that fit is the same on equal GPUs for any score.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class RehearsedPlacement:
 
 
 UNRULED = PendingPod(NO_RULES, PodNeeds())
-"""A pod in which no other pod or volume has a say."""
+"""A pod to which no rule about other pods or volumes applies."""
 
 
 class Rehearsal:
-    """The cluster's nodes, and the pods that were placed on them in thought."""
+    """The cluster's nodes, and the pods that were tentatively placed on them."""
 
     def __init__(self, hosts: Iterable[NodeWithPods], around: Surroundings | None = None) -> None:
-        """`around`: what other pods and volumes say; None where the manifest's pods are all that counts."""
+        """`around`: what other pods and volumes say; None if only the manifest's pods count."""
         self._states: dict[str, NodeState] = {host.name: host.without(()) for host in hosts}
         self._touched: set[str] = set()
         self._around = around or Surroundings(NeighbourReader())
@@ -54,7 +54,7 @@ class Rehearsal:
     def book(self, wanted: RoomRequest, allocation: Allocation, pending: PendingPod = UNRULED) -> bool:
         """
         A pod that the API server would place there; False if pods before it have taken that room, or refuse it. On a
-        node without such pods the API server is right, whatever the objects say.
+        node without such pods the API server is right, even if the objects disagree.
         """
         state = self._states.get(allocation.node)
         if state is None:

@@ -3,10 +3,10 @@ The smallest set of evictions after which a pod starts, or whole GPUs are free.
 
 It compares, in this order: the number of pods; whether their successors could return to the node before the waiting pod
 gets there (an evicted pod holds its share until it has ended, and its controller does not wait for that); the
-priorities, the lowest first; the memory, the least first. It never has a pod of higher priority, a pod that must stay
-(see `hosts`), or more pods of a PodDisruptionBudget than that allows. It has a pod of the same priority only if that
-pod finds another place at once; for free GPUs without a waiting pod this holds for every pod. All evictions are on one
-node, since room on several nodes helps no pod.
+priorities, the lowest first; the memory, the least first. It never contains a pod of higher priority, a pod that must
+stay (see `hosts`), or more pods of a PodDisruptionBudget than it allows. It contains a pod of the same priority only if
+that pod finds another place at once; for free GPUs without a waiting pod this holds for every pod. All evictions are on
+one node, since room on several nodes helps no pod.
 
 Pure. The search is exact up to `MOST` evictions within its steps. If it ran out of them, the set found still has the
 fewest pods, but another of that size may be better; with `Nothing.exhausted` there may be a set.
@@ -55,13 +55,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No set of so few evictions helps. `exhausted`: the search did not look at all sets."""
+    """No set of this few evictions helps. `exhausted`: the search did not look at all sets."""
 
     exhausted: bool
 
 
 def whole_gpus(count: int) -> RoomRequest:
-    """So many whole GPUs of one node, without a waiting pod."""
+    """This many whole GPUs of one node, without a waiting pod."""
     fraction = FractionRequest("free", count, percent=WHOLE, cores=WHOLE, exclusive=True)
     return RoomRequest(PodRequest("native", (fraction,)), PodNeeds(), bare=True)
 
@@ -125,7 +125,7 @@ class _Search:
     def _sets(
         self, host: NodeWithPods, able: Sequence[ShareHolder], evicted: tuple[ShareHolder, ...], size: int
     ) -> Iterator[tuple[ShareHolder, ...]]:
-        """Sets of exactly `size` pods that make room, and no longer do without any one of their pods."""
+        """Sets of exactly `size` pods that make room, and need every one of their pods for it."""
         self.steps -= 1
         if self.steps <= 0:
             return

@@ -30,7 +30,7 @@ from kubectl_gpufraction.output.wording import few
 JSON = dict[str, Any]
 OLDEST = (1, 30)
 _WHOLE_PODS = (1, 34)
-"""Kubernetes lets pods ask for resources as a whole (`spec.resources`) from here on, unless that is switched off."""
+"""From this version on, pods can ask for resources as a whole (`spec.resources`), unless that is switched off."""
 NVIDIA_CLASS = "nvidia"
 _OFF = "; NVIDIA's operator removes its plugin by a label; delete the DaemonSet of any other plugin"
 _MOST_NAMED = 10
@@ -185,7 +185,7 @@ def _device_plugins(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _on(nodes: list[str]) -> str:
-    """Nodes as a command takes them; a placeholder where they are too many for a line."""
+    """Nodes as a command takes them; a placeholder if they are too many for a line."""
     return " ".join(nodes) if len(nodes) <= _MOST_NAMED else "NODE..."
 
 

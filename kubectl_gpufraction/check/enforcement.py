@@ -1,7 +1,7 @@
 """
 Rules about what keeps programs within their shares: what each node enforces, and the one command that enforces more.
 
-Pure. A default installation enforces nothing by itself, which nobody sees until a program takes its neighbours' memory.
+Pure. A default installation enforces nothing, which goes unnoticed until a program takes its neighbours' memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OWN_KIND = "runtime.nvidia.com/gpu"
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """A line for all nodes that enforce the same and are cured the same; nothing where no GPU is shared."""
+    """A line for all nodes with the same enforcement and the same cure; nothing if no GPU is shared."""
     if installed(facts) is False or not isinstance(facts.gpunodes, tuple):
         return
     agent = settings(facts, "nodeagent") if isinstance(facts.daemonsets, tuple) else None
@@ -67,7 +67,7 @@ def _more(gpunode: JSON, agent: Mapping[str, str] | None, *, watched: bool) -> s
         return _STEPS
     if not watched and "host-root" not in agent:
         return _ADD.format("node-access")
-    # What is chosen and does not work, a condition of the GPUNode explains.
+    # A condition of the GPUNode explains why a chosen way does not work.
     if not watched or any(agent.get(each, "") not in ("", "false") for each in CHOICES):
         return SEE
     if _major(gpunode) >= LEAST_DRIVER:

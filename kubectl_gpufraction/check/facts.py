@@ -1,5 +1,5 @@
 """
-What the check knows of a cluster: objects as the API server gave them, or why they could not be read.
+What the check knows about a cluster: objects as the API server gave them, or why they could not be read.
 
 Pure. An object that does not exist is None, or an empty collection. An `Unseen` stands for one that could not be read.
 """
@@ -95,7 +95,7 @@ class ClusterFacts:
     authorities: Authorities = field(default_factory=Authorities)
     granted: Mapping[ProgramRight, bool] | Unseen = field(default_factory=dict)
     dry_run: DryRun | Unseen | None = None
-    """None: there was no namespace to try it in."""
+    """None: there was no namespace in which to try it."""
     programs: Programs = field(default_factory=Programs)
     clock_doubt: float = 0.0
     """By how many seconds `now` may differ from the cluster's clocks."""
@@ -122,7 +122,7 @@ def namespace_of(item: Mapping[str, Any]) -> str:
 
 
 def agents_namespace(facts: ClusterFacts) -> str:
-    """The namespace of the node agents: of their own where their DaemonSet is there, else ours."""
+    """The namespace of the node agents: their own if their DaemonSet is there, else ours."""
     moved = (
         each for each in _each(facts.daemonsets) if name_of(each) == AGENT and namespace_of(each) != names.NAMESPACE
     )
@@ -130,7 +130,7 @@ def agents_namespace(facts: ClusterFacts) -> str:
 
 
 def left_behind(facts: ClusterFacts) -> list[str]:
-    """DaemonSets of our namespace that a later version has in the other one: of an installation before the move."""
+    """DaemonSets of our namespace that later versions have in the other one, from an installation before the move."""
     here, moved = set[str](), set[str]()
     for each in _each(facts.daemonsets):
         (here if namespace_of(each) == names.NAMESPACE else moved).add(name_of(each))

@@ -69,7 +69,7 @@ _CAUSES = (
     "node-labels",
     "gpus",
 )
-"""Checks in the order of cause and effect: what fails in one of them makes those after it fail too."""
+"""Checks in the order of cause and effect: a failure in one of them makes later ones fail too."""
 
 
 def by_cause(findings: Sequence[Finding]) -> list[Finding]:
@@ -83,7 +83,7 @@ def by_cause(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def first_to_fix(findings: Sequence[Finding]) -> list[str]:
-    """The failure that others may come of, with its cure; nothing where none or only one fails."""
+    """The failure that may cause others, with its cure; nothing if at most one fails."""
     failing = [each for each in by_cause(findings) if each.level == FAIL]
     if len(failing) < 2:
         return []

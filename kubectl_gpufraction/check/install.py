@@ -83,7 +83,7 @@ _KEEPER = ProgramRight(
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """The findings about the installation: one line where there is none yet."""
+    """The findings about the installation: one line if there is none yet."""
     state = installed(facts)
     if state is False:
         yield Finding(OK, "installation", "gpufraction is not installed yet", APPLY)
@@ -308,7 +308,7 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
     if named(facts.deployments, CERTS) is not None:
         needed.append(_KEEPER)
     for component, grant in ((each, grant) for each in components.COMPONENTS for grant in each.grants):
-        # Who is idle, agents must know, and the allocator evicts for what agents report.
+        # Agents must know which pods are idle, and the allocator evicts for what agents report.
         found = {**agent, **allocator} if grant.account == components.ALLOCATOR else {**allocator, **agent}
         needed += (
             ProgramRight(grant.account, grant.access, component.name, setting)
@@ -319,7 +319,7 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
 
 
 def _open_metrics(facts: ClusterFacts) -> Iterator[Finding]:
-    """A warning where a setting opens the metrics to everybody."""
+    """A warning if a setting opens the metrics to everyone."""
     opened = [name for name in PROGRAMS if settings(facts, name).get("metrics-access", "").lower() == "open"]
     if opened:
         found = f"everyone who reaches the port can read the metrics of {' and '.join(opened)}, which name pods"

@@ -72,7 +72,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _findings(problems: list[tuple[str, str, str]]) -> Iterator[Finding]:
-    """A line for each kind of problem; nodes with the same one together. The rule of plugins tells of theirs."""
+    """A line for each kind of problem, with all of its nodes. The rule of plugins reports theirs."""
     together = defaultdict[tuple[str, str], list[str]](list)
     for kind, message, node in problems:
         if kind != _CONFLICT:
@@ -87,7 +87,7 @@ def shared_gpus(gpunode: JSON) -> int:
     status = gpunode.get("status") or {}
     if _conditions(gpunode).get("Ready", {}).get("status") != "True":
         return 0
-    # A card in MIG mode stands alongside its slices and has nothing to give.
+    # A card in MIG mode is listed alongside its slices and has nothing to give.
     gpus = status.get("gpus") or []
     return sum(gpu.get("health") == "Healthy" and int(gpu.get("usableBytes") or 0) > 0 for gpu in gpus)
 
@@ -126,7 +126,7 @@ def _problems(facts: ClusterFacts) -> list[tuple[str, str, str]]:
 
 
 def _too_old(nodes: Sequence[JSON], version: tuple[int, int]) -> Iterator[tuple[str, str, str]]:
-    """Nodes that shall deliver by ResourceClaims in a cluster that knows none."""
+    """Nodes that must deliver by ResourceClaims in a cluster without them."""
     if version >= resourceclaims.SINCE:
         return
     needed, there = (".".join(map(str, each)) for each in (resourceclaims.SINCE, version))

@@ -1,8 +1,8 @@
 """
 Reads the cluster for the check, with the user's own rights and nothing else: requests out, facts in.
 
-What the user may not read becomes an `Unseen`, and so does what the API server cannot answer. It creates reviews of
-rights and one dry run, none of which is stored. It reads no Secret.
+What the user may not read, or the API server cannot answer, becomes an `Unseen`. It creates reviews of rights and one
+dry run, none of which is stored. It reads no Secret.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
 
 def running(kube: Kube, now: float) -> ClusterFacts:
     """
-    The part of `read` that tells whether allocator and webhook work: three requests, for who looks every few seconds.
+    The part of `read` that shows whether allocator and webhook work: three requests, for callers that look every few
+    seconds.
     """
     return ClusterFacts(
         now=now,

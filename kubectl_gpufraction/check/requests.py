@@ -25,7 +25,7 @@ def tried(what: str, ask: Callable[[], T]) -> T | Unseen:
 
 
 def listed(kube: Kube, path: str, what: str) -> Objects | Unseen:
-    """The objects of a collection. `what`: it in words, for who may not list it."""
+    """The objects of a collection. `what`: its description, for users who may not list it."""
     return tried(f"list {what}", lambda: tuple(kube.list(path, of=kinds.SHOWN).items))
 
 

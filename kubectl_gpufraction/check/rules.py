@@ -1,7 +1,7 @@
 """
 All rules in order: the cluster, the installation, the nodes' GPUs and what they enforce, namespaces, other programs.
 
-Pure: facts in, findings out. An object that a group of rules cannot read costs that group alone, which then is unknown.
+Pure: facts in, findings out. If a group of rules cannot read an object, only that group is unknown.
 """
 
 from __future__ import annotations

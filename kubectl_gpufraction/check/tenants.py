@@ -1,5 +1,5 @@
 """
-Rules about namespaces: which are served, which should be, and what keeps their pods out. Facts in, findings out.
+Rules about namespaces: which are served, which should be, and what excludes their pods. Facts in, findings out.
 
 Pure.
 """
@@ -66,7 +66,7 @@ def _served(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _weights(facts: ClusterFacts) -> Iterator[Finding]:
-    """Weights in the fair queue that cannot be read; nothing where all are well, or the namespaces are not visible."""
+    """Unreadable weights in the fair queue; nothing if there are none, or the namespaces are not visible."""
     for each in facts.namespaces if isinstance(facts.namespaces, tuple) else ():
         weight = labels_of(each).get(names.QUEUE_WEIGHT)
         if weight is not None and fairness.weight_of(weight) is None:
@@ -75,7 +75,7 @@ def _weights(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _consents(facts: ClusterFacts) -> Iterator[Finding]:
-    """What namespaces say of idle pods and cannot be read; nothing where all is well, or they are not visible."""
+    """Unreadable labels of namespaces about idle pods; nothing if there are none, or the namespaces are not visible."""
     for each in facts.namespaces if isinstance(facts.namespaces, tuple) else ():
         after = labels_of(each).get(names.IDLE_AFTER)
         if after is not None and consent.seconds_of(after) is None:

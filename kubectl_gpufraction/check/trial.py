@@ -37,7 +37,7 @@ _LOGS = f"kubectl -n {names.NAMESPACE} logs deployment/{CERTS}"
 _SECRET = "gpufraction-webhook-certs"
 _RENEW = f"kubectl -n {names.NAMESPACE} patch secret {_SECRET} --type merge -p '{{\"data\":null}}'"
 _MOST_SAID = 300
-"""Bytes of the API server's own words."""
+"""Bytes of the API server's own message."""
 _UNREACHED = "no answer in time: a firewall, or an overloaded webhook"
 _FIREWALL = "open TCP port {port} from the API server to the pods (the page of your cloud in docs/installing.md)"
 _FAULTS = (
@@ -125,7 +125,7 @@ def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
 
 
 def _not_called(tried: DryRun, facts: ClusterFacts) -> Finding:
-    """Why the webhook was not called, as far as it is to be seen, and the cure."""
+    """Why the webhook was not called, if that is visible, and the cure."""
     why, cure = _why_not_called(tried.namespace, facts)
     found = f"a pod in namespace {tried.namespace} requested a share, but the webhook was not called: {why}"
     return Finding(FAIL, "dry-run", found, cure)

@@ -1,8 +1,8 @@
 """
 Rules about pods without a share: whether one can see GPUs, and how.
 
-With the strict profile (the component multitenant) each way is a failure; without it there is one warning, as a default
-installation hides nothing and says so. Pure.
+With the strict profile (the component multitenant) each way is a failure; without it there is one warning, because a
+default installation hides nothing and says so. Pure.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _missing(facts: ClusterFacts) -> Iterator[tuple[str, str]]:
-    """What of the two components is not there or does not hold; as text and cure."""
+    """What is missing or not in effect of the two components, as text and cure."""
     assert not isinstance(facts.policies, Unseen)
     webhook = facts.webhook if isinstance(facts.webhook, dict) else {}
     entries = {str(each.get("name")): each for each in webhook.get("webhooks") or []}

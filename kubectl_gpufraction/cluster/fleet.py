@@ -1,5 +1,5 @@
 """
-Several clusters side by side: what each has, and in what its installation differs from that of most others. Pure.
+Several clusters side by side: what each has, and how its installation differs from most others. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHORT = 24
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What is installed in a cluster, as far as it may be read. Facts by name, such as `allocator preemption`."""
+    """What is installed in a cluster and may be read. Facts by name, such as `allocator preemption`."""
 
     programs: tuple[Installed, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class FleetMember:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """In what some clusters differ from most others."""
+    """How some clusters differ from most others."""
 
     fact: str
     most: str
@@ -116,7 +116,7 @@ def drift(members: Sequence[FleetMember]) -> list[Drift]:
 
 
 def differences(found: Sequence[Drift], context: str) -> int:
-    """In how many facts a cluster differs."""
+    """The number of facts in which a cluster differs."""
     return sum(context in each.others for each in found)
 
 

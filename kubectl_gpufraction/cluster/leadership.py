@@ -1,4 +1,4 @@
-"""Which allocator leads, and for whom it reserves nodes, from its Lease. Pure."""
+"""Which allocator leads, and for which pods it reserves nodes, from its Lease. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def leader(lease: JSON | None, now: float, doubt: float = DOUBT) -> tuple[str, s
 
 @dataclass(frozen=True, slots=True)
 class LeaderStatus:
-    """What the Lease tells. `missing`: why no allocator places pods now; empty where one does, or nobody may know."""
+    """What the Lease says. `missing`: why no allocator places pods now; empty if one does, or the user may not know."""
 
     missing: str = ""
     reserved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

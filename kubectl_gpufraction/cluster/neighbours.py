@@ -1,8 +1,8 @@
 """
-What other pods and volumes say of a pod, by the allocator's own filters, as far as the user may read what they look at.
+What other pods and volumes say about a pod, by the allocator's own filters, if the user may read their input.
 
-The filters are `contract.scheduling.clusterfilters`; each is evaluated only where everything that it reads was read,
-and is named with the reason where it was not. Pure: JSON in, frozen values out. Must not: call the API.
+The filters are `contract.scheduling.clusterfilters`; each is evaluated only if all of its input was read, and is
+otherwise named with the reason. Pure: JSON in, frozen values out. Must not: call the API.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ DRIVERS, CAPACITIES, ATTACHMENTS = "csidrivers", "csistoragecapacities", "volume
 OPTIONS = WHERE
 FORBIDDEN = "forbidden"
 _EVERYWHERE = (NODES, GPU_NODES)
-"""What is read to judge by whatever filter, since the answer is about nodes with GPUs."""
+"""What every filter needs, because the answer is about nodes with GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterReads:
     """
-    A filter by kube-scheduler's name for it, and what it reads. `always`: others' rules concern every pod. `default`:
-    a pod without constraints of its own gets those of its profile.
+    A filter by kube-scheduler's name for it, and what it reads. `always`: rules of other pods concern every pod.
+    `default`: a pod without constraints of its own gets those of its profile.
     """
 
     name: str
@@ -116,7 +116,7 @@ class NeighbourReader:
         """Take in a pod, and trim it to what `ClusterView` reads. One that cannot be read counts as absent."""
         try:
             self._see(pod)
-        except Exception:  # whatever is wrong with it: it costs nobody but its owner
+        except Exception:  # on any error: only its owner is affected
             return trimmed(pod)
         return trimmed(pod)
 
@@ -189,7 +189,7 @@ def _concerns(check: Check, pod: PendingPod, profiles: Profiles | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unevaluated:
-    """A filter that concerns the pod and that could not be evaluated, with the reason."""
+    """A filter that concerns the pod but could not be evaluated, with the reason."""
 
     filter: str
     why: str
@@ -197,7 +197,7 @@ class Unevaluated:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """A node on which the pod cannot be, and the filter that says so."""
+    """A node on which the pod cannot be, and the filter that refuses it."""
 
     node: str
     filter: str
@@ -206,12 +206,12 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourVerdict:
-    """What the filters say of a pod now, node by node."""
+    """What the filters say about a pod now, node by node."""
 
     nodes: int
     refused: tuple[NodeRefusal, ...] = ()
     in_the_way: tuple[PlacedPod, ...] = ()
-    """Pods that it must not be alongside, or that do not want it alongside them."""
+    """Pods that it must not be alongside, or whose anti-affinity excludes it."""
     claims: tuple[tuple[str, str], ...] = ()
     """Its own claims that keep it from every node, and what is wrong with each."""
     unevaluated: tuple[Unevaluated, ...] = ()
@@ -265,7 +265,7 @@ class Surroundings:
                     break
 
     def judge(self, pod: PendingPod, gpu_nodes: Iterable[str]) -> NeighbourVerdict:
-        """What the filters say of the pod on the nodes with GPUs."""
+        """What the filters say about the pod on the nodes with GPUs."""
         nodes = [self.reader.nodes[name] for name in gpu_nodes if name in self.reader.nodes]
         unevaluated = self.unevaluated(pod)
         return NeighbourVerdict(

@@ -13,7 +13,7 @@ PROGRAMS = ("webhook", "allocator", "nodeagent")
 """The modules that run permanently."""
 _PREFIX = "GPUFRACTION_"
 _VERBS = ("run", "serve")
-"""What the programs that run permanently are started with; others, such as holders, have settings of their own."""
+"""The commands of the programs that run permanently; others, such as holders, have settings of their own."""
 
 
 def pod_spec(workload: JSON) -> JSON:

@@ -2,8 +2,8 @@
 The cluster's GPUs and pods as the objects describe them: JSON lists in, frozen values out.
 
 The allocator's rules apply: a request counts only if it agrees with the accounting resources, an allocation only if it
-gives what was requested. Texts are made fit to be shown when they are read, and an object of which something cannot be
-read counts as absent: one unreadable object does not hide the rows of the others. Must not: call the API.
+gives what was requested. Texts are made fit to be shown when they are read, and a partly unreadable object counts as
+absent, so that it does not hide the rows of the others. Must not: call the API.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 TERMINATING = "Terminating"
 """The code of a pod that was deleted while it waited."""
 MISSING = "Missing"
-"""The health of a GPU that pods have shares of and that no agent reports any more."""
+"""The health of a GPU with shares that no agent reports any more."""
 _MISSING = "its node's agent no longer reports it"
 _MOST_MISSING = 64
 """GPUs of one node that are listed as missing."""
@@ -78,7 +78,7 @@ class Pod:
 
     @property
     def status(self) -> str:
-        """In one word, where it stands."""
+        """Its state, in one word."""
         return self.phase if self.allocation is not None else TERMINATING if self.deleted else "Waiting"
 
     @property
@@ -125,11 +125,11 @@ class ListedClaim:
 
 
 def legible(read: Callable[[JSON], T | None], objects: Iterable[JSON]) -> Iterator[T]:
-    """What is read of each object; those of which nothing is, or that are damaged in any way, are left out."""
+    """What is read of each object; objects without a result, and damaged ones, are left out."""
     for each in objects:
         try:
             found = read(each)
-        except Exception:  # whatever is wrong with it: it costs nobody but its owner
+        except Exception:  # on any error: only its owner is affected
             continue
         if found is not None:
             yield found
@@ -174,7 +174,7 @@ class Node:
     idle: Mapping[str, float] = field(default_factory=dict)
     """Since when its agent has seen pods compute nothing, in seconds since 1970, by the pods' uids."""
     reported: bool = True
-    """Whether it has a GPUNode that can be read; else only shares tell of its GPUs."""
+    """Whether it has a readable GPUNode; otherwise its GPUs are known only from shares."""
 
     @property
     def name(self) -> str:
@@ -356,8 +356,8 @@ class ClusterView:
 
     def ahead(self, pod: Pod) -> tuple[NamespaceShare, NamespaceShare] | None:
         """
-        In the fair order, the namespace that holds least of those with a waiting pod of equal priority, and the pod's
-        own, where that one holds less for its weight; else None.
+        In the fair order, the namespace with a waiting pod of equal priority that holds least, and the pod's own, if
+        the former holds less for its weight; else None.
         """
         if self.weights is None or not pod.competes:
             return None
@@ -385,13 +385,13 @@ class ClusterView:
         )
 
     def holders(self, gpu: Gpu) -> tuple[tuple[Pod | ListedClaim, Demand], ...]:
-        """The holders of shares of a GPU. A claim's share belongs to the claim, however many pods use it."""
+        """The holders of shares of a GPU. A claim's share belongs to the claim, for any number of pods."""
         return self._by_gpu.get(gpu.uuid, ())
 
     def trouble(self, pod: Pod) -> tuple[CardTrouble, ...]:
         """
-        What is wrong with the cards of a pod that has a share. A card that an administrator keeps out works; and while
-        a node's driver does not answer, its cards do not count as gone.
+        What is wrong with the cards of a pod that has a share. A card that an administrator excludes counts as working;
+        and while a node's driver does not answer, its cards do not count as gone.
         """
         node = next((each for each in self.nodes if pod.allocation is not None and each.name == pod.node), None)
         if node is None or pod.allocation is None:
@@ -467,7 +467,7 @@ class ClusterView:
 
 
 def missing_gpu(last: Gpu | GpuShare) -> Gpu:
-    """The GPU as far as its last report, or a share of it, tells of it: it takes no pods."""
+    """The GPU as known from its last report, or a share of it: it takes no pods."""
     model, memory = (last.model, last.memory) if isinstance(last, Gpu) else ("", last.gpu_memory)
     return Gpu(last.uuid, last.index, _word(model), memory, memory, healthy=False, reason=_MISSING, withheld=MISSING)
 

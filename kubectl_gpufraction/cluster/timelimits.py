@@ -1,5 +1,6 @@
 """
-The time that a program gives a pod to start, read from the pod and its owners: what ends then, and what lengthens it.
+The time that a program gives a pod to start, read from the pod and its owners: what happens at its end, and what
+lengthens it.
 
 One table of owners and one of programs that create pods without an owner. Pure: objects in, values out. Objects are
 those of users: what cannot be read has no limit.
@@ -45,15 +46,15 @@ class TimeLimit:
     """Until when a pod may wait. `ends`: seconds since 1970."""
 
     who: str
-    """Whose time it is."""
+    """The program that sets the time."""
     what: str
-    """What follows, as a sentence goes on."""
+    """What follows, as the end of a sentence."""
     setting: str
     length: str
     ends: float
 
     def sentence(self, now: float) -> str:
-        """It in words, with the moment as `moments.at` writes it."""
+        """The limit as text, with the moment as `moments.at` writes it."""
         over = self.ends <= now
         when = f"The time of {self.who} {'ended' if over else 'ends'} {moments.at(self.ends)}"
         return f"{when}: {'' if over else 'then '}{self.what}. {self.setting} ({self.length}) sets that time."
@@ -66,7 +67,7 @@ def moment(limit: TimeLimit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Creator:
-    """Who created a pod, as far as the pod says it. `program`: one that creates pods without an owner."""
+    """Who created a pod, if the pod says it. `program`: one that creates pods without an owner."""
 
     owner: Owner | None = None
     program: str = ""
@@ -86,7 +87,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A program whose pods have these labels, and the time that it gives them where nobody sets another."""
+    """A program whose pods have these labels, and its default time for them."""
 
     name: str
     labels: Mapping[str, str]
@@ -145,7 +146,7 @@ def next_owner(owner: Owner, document: JSON) -> Owner | None:
 def of_program(creator: Creator, created: float, now: float) -> list[TimeLimit]:
     """
     The limit of a program that creates pods without an owner: its default, since what was set cannot be read. A pod
-    that is there after that time has a longer one.
+    that still exists after that time has a longer one.
     """
     found = (each for each in _PROGRAMS if each.name == creator.program)
     return [
@@ -246,7 +247,7 @@ def _active(
     field: str = "activeDeadlineSeconds",
     began: str = "startTime",
 ) -> Iterator[TimeLimit]:
-    """A limit of so many seconds from the moment at which the object began."""
+    """A limit of this many seconds from the start of the object."""
     length, begun = document["spec"].get(field), moments.seconds((document.get("status") or {}).get(began))
     if begun is not None and _is_length(length):
         yield TimeLimit(who, what, setting, f"{length} s", begun + length)

@@ -1,8 +1,8 @@
 """
 Pods that ask for a GPU share and have none because admission did not see them, and what their author does about it.
 
-Most often somebody's manifest for an older system was applied in a namespace that is not enabled: nothing refuses the
-pod there, and nothing gives it a GPU. Pure.
+Usually a manifest for an older system was applied in a namespace that is not enabled: nothing refuses the pod there,
+and nothing gives it a GPU. Pure.
 """
 
 from __future__ import annotations

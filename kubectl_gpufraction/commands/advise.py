@@ -2,7 +2,7 @@
 `kubectl gpufraction advise`: advice in rows and sentences, carried out with `--evict`.
 
 It requests the evictions from the API server with the user's own rights. The API server refuses what a
-PodDisruptionBudget forbids at that moment, whatever it allowed when the advice was made.
+PodDisruptionBudget forbids at that moment, even if the budget allowed it when the advice was made.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AdviceReport:
 
 
 def report_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> AdviceReport:
-    """The advice for one pod in the queue, or for so many whole GPUs."""
+    """The advice for one pod in the queue, or for this many whole GPUs."""
     if waiter is not None:
         wanted, priority = RoomRequest(waiter.pod.request, waiter.needs), waiter.pod.priority
         found = search.advise(given.hosts, wanted, given.allowed, priority=priority)
@@ -166,7 +166,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(session: Session) -> CommandOutput:
-    """The advice, and with --evict what became of it."""
+    """The advice, and with --evict the results."""
     given = session.given
     cluster = hosts.advice_input(
         session.gpunodes(),

@@ -1,9 +1,9 @@
 """
 `kubectl gpufraction completion bash|zsh|fish|kubectl`: scripts that complete words on the command line.
 
-The scripts ask `kubectl gpufraction __complete WORD...` (the last word is the one that is typed), which prints one
-candidate a line and at last a directive: `:4`, or `:0` where the shell should offer files. kubectl's own completion
-asks a program `kubectl_complete-gpufraction` in the same way; `completion kubectl` prints it.
+The scripts ask `kubectl gpufraction __complete WORD...` (the last word is being typed), which prints one candidate per
+line and then a directive: `:4`, or `:0` if the shell should offer files. kubectl's own completion asks a program
+`kubectl_complete-gpufraction` in the same way; `completion kubectl` prints it.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def script(shell: str) -> CommandOutput:
 
 
 def objects_of(session: Session, words: Sequence[str]) -> Objects:
-    """The cluster's objects for an argument; none where it gives no answer."""
+    """The cluster's objects for an argument; none if it gives no answer."""
 
     def found(metavar: str) -> Iterable[str]:
         kinds = [f"{kind}/" for kind in KINDS] if metavar.startswith("POD|") else []

@@ -2,7 +2,7 @@
 `kubectl gpufraction cordon NODE GPU...` and `uncordon NODE [GPU...]`: single GPUs take no new pods, or take them again.
 
 They write the Node's annotation `gpufraction.io/cordon`, and check first that the node has the GPUs that are named.
-Pods that are there stay. The annotation gets UUIDs, since an index may change when the node starts again.
+Pods that are there stay. The annotation gets UUIDs, because an index may change when the node restarts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRIES = 3
 
 
 class NoSuchGpu(ValueError):
-    """A word names no GPU of the node. The message lists those that it has."""
+    """A word names no GPU of the node. The message lists the node's GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

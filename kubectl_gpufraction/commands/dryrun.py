@@ -78,7 +78,7 @@ def tried(kube: Kube, listening: WarningTransport, pod: JSON) -> Verdict:
 
 
 def _text(error: KubeError) -> str:
-    """The API server's own words, without the call in front of them."""
+    """The API server's own message, without the call before it."""
     text = str(error)
     return text.partition(f": {error.status}")[2].partition(": ")[2] or text
 
@@ -138,7 +138,7 @@ def _wanted(pod: JSON) -> RoomRequest | None:
     if request is None:
         return None
     found = unpinned(needs_of(pod, several=request.several, bursts=request.bursts))
-    # One that was placed where no claim is needed names none any more; another replica of it would.
+    # A pod that was placed where no claim is needed no longer names one; another replica of it would.
     return RoomRequest(request, replace(found, claim=resourceclaims.fits_claim(request)))
 
 

@@ -37,7 +37,7 @@ _PODS_END = frozenset(
     word for word, row in WAITING.items() if Cure.SHARE in row.cured_by and word != Code.RESERVED.word
 )
 """
-Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays, and a reserved node is for
+Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU remains, and a reserved node is for
 another pod.
 """
 _OTHER_MODEL = Code.MODEL.word
@@ -48,13 +48,14 @@ _MOST_EXPLAINED = 5
 
 @dataclass(frozen=True, slots=True)
 class PodContext:
-    """What is known of a pod that waits besides the objects in the view. `verdict`: what other pods and volumes say."""
+    """What is known about a waiting pod in addition to the objects in the view. `verdict`: what other pods and volumes
+    say."""
 
     verdict: NeighbourVerdict = NO_VERDICT
     closed: frozenset[str] = frozenset()
-    """Nodes that do not take the pod whatever their GPUs have, such as for a taint."""
+    """Nodes that do not take the pod regardless of their GPUs, such as for a taint."""
     leadership: LeaderStatus = NOTHING_KNOWN
-    """Whether an allocator leads, and for whom it reserves nodes."""
+    """Whether an allocator leads, and for which pods it reserves nodes."""
     limits: PodLimits = NONE
     """How long its program lets it wait."""
     now: float = 0.0
@@ -116,7 +117,7 @@ def explanation(state: ClusterView, pod: Pod, known: PodContext = UNKNOWN) -> li
 
 
 def _not_for(state: ClusterView, pod: Pod, known: PodContext) -> frozenset[str]:
-    """The nodes that do not take the pod, whatever their GPUs have: those that are reserved for others among them."""
+    """The nodes that do not take the pod regardless of their GPUs, including those that are reserved for others."""
     reserved = state.held_for(known.leadership.reserved)
     return known.closed | {node for node, pods in reserved.items() if pod not in pods}
 
@@ -206,7 +207,7 @@ def _shares(state: ClusterView, pod: Pod) -> list[JSON]:
 
 
 def _models(state: ClusterView, pod: Pod) -> list[str]:
-    """The models that there are, for a pod that wishes one that no node has."""
+    """The existing models, for a pod that wishes one that no node has."""
     if pod.code != _OTHER_MODEL:
         return []
     found = sorted({gpu.model for node in state.nodes for gpu in node.inventory.gpus if gpu.model})
@@ -283,7 +284,7 @@ def _freeing(state: ClusterView, fraction: FractionRequest, closed: frozenset[st
         holders = state.holders(gpu)
         for other, _ in holders:
             if not isinstance(other, Pod):
-                continue  # no pod's end gives a claim's share back
+                continue  # no pod's end releases a claim's share
             rest = tuple(share for holder, share in holders if holder != other)
             if gpu_reason(gpu, usage_of(rest), fraction, DEFAULT_LIMITS) is None:
                 yield node, gpu, other.key
@@ -400,7 +401,7 @@ def _known(
 
 
 def _closed(state: ClusterView, reader: NeighbourReader, pod: PendingPod) -> frozenset[str]:
-    """The nodes that do not take the pod whatever their GPUs have."""
+    """The nodes that do not take the pod regardless of their GPUs."""
     found = set[str]()
     for node in state.nodes:
         here, inventory = reader.nodes.get(node.name), node.inventory

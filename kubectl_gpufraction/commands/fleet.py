@@ -1,8 +1,8 @@
 """
 `kubectl gpufraction fleet`: several clusters side by side. Read-only.
 
-Each cluster is asked on a thread of its own, so one that hangs or refuses keeps none of the others from its row; it
-gets a row that says so. A thread that never returns ends with the command.
+Each cluster is asked on a thread of its own, so one that hangs or refuses does not affect the rows of the others; its
+own row says so. A thread that never returns ends with the command.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def member(given: argparse.Namespace, context: str) -> FleetMember:
     except (KubeError, Failed) as error:
         return FleetMember(context, failed=str(error))
     except Exception as error:
-        # A plugin for credentials, or a file that cannot be read: it is this cluster's trouble alone.
+        # A plugin for credentials, or an unreadable file: only this cluster is affected.
         return FleetMember(context, failed=f"{type(error).__name__}: {error}")
 
 

@@ -264,7 +264,7 @@ def _split(text: object) -> dict[int, int]:
                 found[int(index)] = found.get(int(index), 0) + int(units)
     except (ValueError, AttributeError, OverflowError, TypeError, RecursionError):
         return {}
-    # Its author may be anybody: an amount that no GPU has would spoil the sums of all.
+    # Any user may have written it: an amount that no GPU has would spoil all sums.
     real = all(0 <= index < MOST_ON_NODE and 0 <= units <= MOST_MEMORY for index, units in found.items())
     return found if real else {}
 

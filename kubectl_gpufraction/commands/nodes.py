@@ -1,4 +1,4 @@
-"""`kubectl gpufraction nodes`: every GPU, who shares it, what is free, whether it is well, and what is enforced."""
+"""`kubectl gpufraction nodes`: every GPU, which pods share it, what is free, its health, and what is enforced."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 def _state(row: Row) -> str:
-    """The card's health, and what is out of the ordinary with its node: `Healthy,NotReady`."""
+    """The card's health, and what is unusual about its node: `Healthy,NotReady`."""
     return ",".join(
         dict.fromkeys([row["health"], *(each for each in row["nodeState"].split(",") if each not in ("", "Ready"))])
     )

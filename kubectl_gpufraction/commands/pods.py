@@ -81,7 +81,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(session: Session) -> CommandOutput:
-    """The pods of one namespace, or of all; those that are named, or have the labels, where some are."""
+    """The pods of one namespace, or of all, limited to the given names and labels."""
     state = session.seen()
     found = select.pods(session, state, rows(state, session.shown_namespace()))
     trouble = [

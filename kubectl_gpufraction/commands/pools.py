@@ -1,8 +1,8 @@
 """
 `kubectl gpufraction pools`: the declared pools in rows, and in sentences where somebody should do something.
 
-It shows what the leading allocator publishes (`contract.nodes.pool_status`), so it says the same as is acted by, and
-needs no right but to read one ConfigMap.
+It shows what the leading allocator publishes (`contract.nodes.pool_status`) and acts on, and needs only the right to
+read one ConfigMap.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SILENT = 4 * FRESHENED
 
 
 def read(configmap: JSON) -> PoolsStatus | None:
-    """What was published; None where nothing was yet. Raises `Malformed`."""
+    """What was published; None if nothing was yet. Raises `Malformed`."""
     text = (configmap.get("data") or {}).get(pool_status.FILE)
     return None if text is None else pool_status.read(text)
 

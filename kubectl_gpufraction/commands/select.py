@@ -22,8 +22,8 @@ def is_narrowed(session: Session) -> bool:
 
 def pods(session: Session, state: ClusterView, found: Sequence[Row], share: str = "has no share") -> list[Row]:
     """
-    The rows of pods that the user wants. Raises `Failed` for the first name that none has. `share`: what a pod that
-    has a row elsewhere has not.
+    The rows of pods that the user wants. Raises `Failed` for the first name without a row. `share`: what a pod with a
+    row elsewhere lacks.
     """
     named = [each.removeprefix("pod/") for each in session.given.names]
     known = {row["name"] for row in found}
@@ -57,7 +57,7 @@ def why_absent(session: Session, namespace: str, name: str, known: Mapping[str, 
 
 
 def nodes(session: Session, found: Sequence[Row]) -> list[Row]:
-    """The rows of nodes that the user wants. Raises `Failed` for the first name that none has."""
+    """The rows of nodes that the user wants. Raises `Failed` for the first name without a row."""
     known = {row["node"] for row in found}
     for name in session.given.names:
         if name.removeprefix("node/") not in known:

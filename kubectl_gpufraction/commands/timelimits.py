@@ -30,7 +30,7 @@ class PodLimits:
     unknown: str = ""
 
     def lines(self, now: float) -> list[str]:
-        """They in sentences."""
+        """The limits as sentences."""
         return [each.sentence(now) for each in self.limits] + ([self.unknown] if self.unknown else [])
 
     def rows(self) -> list[JSON]:
@@ -45,7 +45,7 @@ NONE = PodLimits()
 
 
 class LimitReader:
-    """Reads each owner once, and no more than so many."""
+    """Reads each owner once, and at most this many."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -72,7 +72,7 @@ class LimitReader:
         return self._read[key]
 
     def _chain(self, namespace: str, owner: Owner) -> PodLimits:
-        """The limits of an owner and of its own; an owner that is gone has none."""
+        """The limits of an owner and of its owners; a deleted owner has none."""
         found, at = list[tuple[Owner, JSON]](), owner
         while True:
             try:

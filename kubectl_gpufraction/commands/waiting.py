@@ -37,7 +37,7 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
     """
     The queue. A pod's place is that among the pods of all namespaces, `2-4` if several share it.
 
-    Last come the pods that were deleted while they waited and that a finalizer keeps; they have no place.
+    Pods that were deleted while they waited and that a finalizer keeps come last; they have no place.
     """
     places = state.places()
     return [

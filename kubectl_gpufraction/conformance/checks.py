@@ -1,5 +1,5 @@
 """
-The table of checks: what each is called, its variants, and what it asks in words.
+The table of checks: the name of each, its variants, and its question as text.
 
 A variant is one way of delivery, one level of isolation, or nothing. Pure.
 """

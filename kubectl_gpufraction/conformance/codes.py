@@ -1,8 +1,8 @@
 """
 The results of checks, and the reasons for them: the one table of these codes.
 
-A report has codes and figures and no sentence, so that nothing of a cluster can get into it. The sentences for people
-are here. Pure.
+A report has codes and figures but no sentences, so that nothing from a cluster can get into it. The sentences for
+people are here. Pure.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def _writable(name: str | None) -> Path | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write all of it or nothing."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".conformance-", delete=False) as file:
         file.write(text)
     os.chmod(file.name, 0o644)
@@ -256,7 +256,7 @@ def _report(session: Session, node: ChosenNode, run: Run, results: tuple[Result,
     )
     try:
         return report.from_json(report.to_json(made))
-    except Malformed as error:  # what is written can be read, or is not written
+    except Malformed as error:  # only a report that can be read back is written
         raise Failed(f"a bug in kubectl gpufraction, please report it: {error}") from error
 
 

@@ -1,5 +1,5 @@
 """
-The chosen node, read from its Node and GPUNode: what it is made of, and what can be tried there. Pure.
+The chosen node, read from its Node and GPUNode: its components, and what can be tried there. Pure.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def idle_gpu(inventory: Inventory, listed: Iterable[JSON], *, slices: bool) -> t
     """
     A healthy GPU on which no pod has a share: its UUID, its usable MiB and its parent's UUID; empty if there is none.
 
-    `listed`: all pods of the node. A slice is idle only where its whole card is, since slices of one card may not be
-    told apart by everything that is measured.
+    `listed`: all pods of the node. A slice is idle only if its whole card is, because not every measurement
+    distinguishes slices of one card.
     """
     taken = {uuid for pod in listed if not pods.finished(pod) for uuid in given_of(pod)}
     parents = {gpu.uuid: gpu.parent for gpu in inventory.gpus}

@@ -2,7 +2,7 @@
 The pods of the checks, and what their logs say.
 
 Every pod lives in a namespace of the kit's own, at Pod Security's Restricted level, is bound to the chosen node by its
-affinity, and ends by itself: `activeDeadlineSeconds` holds also where the command was killed. Pure.
+affinity, and ends by itself: `activeDeadlineSeconds` also holds if the command was killed. Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNPULLED = frozenset(
 )
 _UNSTARTED = frozenset(("StartError", "ContainerCannotRun"))
 _NO_EXECUTABLE = re.compile(r"executable file (`[^`]*` )?not found")
-"""What runc and crun say of a command that is not there. CRI-O does not create the container then."""
+"""What runc and crun say about a missing command. CRI-O then does not create the container."""
 _NOT_FOUND = (126, 127)
 """Exit codes of a shell that finds no program."""
 _MOST_FIGURE = 1 << 53
@@ -76,7 +76,7 @@ class Look:
 
     @property
     def seen(self) -> int:
-        """How many GPUs it sees, by whatever it sees them."""
+        """How many GPUs it sees, in any way."""
         return max(len(self.devices), len(self.uuids))
 
 
@@ -109,7 +109,7 @@ def manifest(
     restart: str = "Never",
     runtime_class: str = "",
 ) -> JSON:
-    """A pod for the node. `seconds`: after which it ends, whatever it does. `plugin`: it asks a device plugin."""
+    """A pod for the node. `seconds`: after which it ends in any case. `plugin`: it asks a device plugin."""
     limits: JSON = {"cpu": "1", "memory": "1Gi"}
     annotations: JSON = {}
     if share is not None:
@@ -153,7 +153,7 @@ def manifest(
 
 
 def look_of(log: str) -> Look | None:
-    """The last whole look in a log, which may be anything; None where there is none."""
+    """The last complete look in a log of any content; None if there is none."""
     lines = log[-MOST_LOG:].splitlines()
     ends = [number for number, line in enumerate(lines) if line.strip() == _END]
     if not ends:
@@ -223,7 +223,7 @@ def phase(pod: JSON) -> str:
 
 
 def hopeless(pod: JSON) -> ReportReason | None:
-    """Why it makes no sense to wait for the pod any longer; None while it does."""
+    """Why waiting longer for the pod is useless; None if it is not."""
     status, state = pod.get("status") or {}, status_of(pod).get("state") or {}
     terminated, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     if waiting.get("reason") in _UNPULLED:

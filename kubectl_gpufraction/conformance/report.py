@@ -36,14 +36,14 @@ _MOST_RESULTS = 200
 _MOST_NUMBER = 1 << 53
 _MOST_MODELS, _MOST_GPUS = 16, 1024
 IMAGES = ("installed", "given")
-"""Whose image the probe had: that of the installed programs, or one that was given to the command."""
+"""The probe's image: that of the installed programs, or one that was given to the command."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MONTH = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one check. `reason`: empty where it passed. `figures`: whole numbers by name."""
+    """The result of one check. `reason`: empty if it passed. `figures`: whole numbers by name."""
 
     check: str
     variant: str
@@ -64,7 +64,7 @@ def because(reason: ReportReason, check: str, variant: str = "", **figures: int)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a node is made of, in the words of `vocabulary`."""
+    """The components of a node, in the words of `vocabulary`."""
 
     kubernetes: str = vocabulary.UNKNOWN
     system: str = vocabulary.UNKNOWN
@@ -86,7 +86,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What ran in the pods: whose image, its digest where the node says so, and the program's."""
+    """What ran in the pods: the origin of the image, its digest if the node gives it, and the program's."""
 
     image: str = IMAGES[0]
     digest: str = ""
@@ -133,7 +133,7 @@ def to_text(report: ConformanceReport) -> str:
 
 
 def from_text(text: bytes) -> ConformanceReport:
-    """Read a file that anybody may have written. Raises `Malformed`, which names the wrong part."""
+    """Read a file that anyone may have written. Raises `Malformed`, which names the wrong part."""
     if len(text) > MOST_BYTES:
         raise Malformed(f"the report has {len(text)} bytes; the most is {MOST_BYTES}")
     try:

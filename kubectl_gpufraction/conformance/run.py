@@ -3,8 +3,8 @@ A run: the checks one after another, each with its own pods, until all are done 
 
     for each check:  what cannot be tried is said at once ──▶ pods ──▶ figures ──▶ a result of `verdicts`
 
-Tenants are not disturbed: what exceeds a share or loads a card runs on a card without shares alone, and programs are
-restarted only where the command was told to. Must not: judge a figure.
+Tenants are not disturbed: what exceeds a share or loads a card runs only on a card without shares, and programs are
+restarted only if the command was told to. Must not: judge a figure.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Run:
         return self.rest(ReportReason.INTERRUPTED)
 
     def _answered(self, check: str, results: Callable[[], list[Result]]) -> list[Result]:
-        """What a check comes to; where the API server fails, all of its variants were not tried."""
+        """The results of a check; if the API server fails, all of its variants are `not tried`."""
         try:
             return results()
         except KubeError as error:
@@ -140,7 +140,7 @@ class Run:
         }
 
     def _guarded(self, check: str, variant: str, run: Callable[[], Result]) -> Result:
-        """What a check comes to; where the node's agent is away, or its pods do not come up, the reason."""
+        """The result of a check; if the node's agent is away, or its pods do not start, the reason."""
         if self.node.away:
             return because(ReportReason.AGENT_AWAY, check, variant)
         try:
@@ -266,7 +266,7 @@ class Run:
         return self._guarded(checks.CORES, level, tried)
 
     def _idle_share(self, level: str = "", cores: int = 0, *, slices: bool = False) -> Share:
-        """A share of a GPU on which nobody else has one. Raises `NotThere`."""
+        """A share of a GPU without other shares. Raises `NotThere`."""
         query = {"fieldSelector": paths.fields({"spec.nodeName": self.node.name})}
         listed = self.kube.list(paths.pods(), query, of=kinds.RESIDENTS).items
         inventory = self.node.inventory
@@ -276,7 +276,7 @@ class Run:
         return Share(_SHARE if mib >= 2 * _SHARE else _SMALL, cores, uuid, level)
 
     def _answer(self, name: str, share: Share, arguments: tuple[str, ...]) -> ProbeAnswer:
-        """What a CUDA program finds. Raises `NotThere`."""
+        """The result of a CUDA program. Raises `NotThere`."""
         pod = self.space.create(SERVED, self._pod(name, (*self.options.interpreter, *arguments), share))
         try:
             seconds = self.options.start + self.options.measure + _RUN

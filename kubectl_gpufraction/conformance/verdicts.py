@@ -1,5 +1,5 @@
 """
-What a check comes to: figures in, a result out. Pure.
+The result of a check: figures in, a result out. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SLOWER = 2
 
 def sees(look: Look, given: tuple[str, ...], check: str, variant: str = "", parents: tuple[str, ...] = ()) -> Result:
     """
-    Whether a container sees the GPUs that its pod was given, and no other. Where it cannot name them, it counts them.
+    Whether a container sees the GPUs that its pod was given, and no other. If it cannot name them, it counts them.
 
     `parents`: the cards of which slices were given; tools list the card of a slice too.
     """
@@ -46,7 +46,7 @@ def hidden(look: Look, variant: str) -> Result:
 
 
 def memory(answer: ProbeAnswer, level: str, share: int) -> Result:
-    """Whether the program was refused what is beyond its share of so many MiB."""
+    """Whether the program was refused more than its share of this many MiB."""
     code = answer.figures.get("code", 0)
     if answer.full:
         return because(ReportReason.NO_IDLE_GPU, checks.MEMORY, level)
@@ -71,7 +71,7 @@ def cores(full: ProbeAnswer, quarter: ProbeAnswer, level: str) -> Result:
 
 
 def neighbour(alone: ProbeAnswer, beside: ProbeAnswer) -> Result:
-    """How long a kernel takes alone, and alongside a greedy neighbour. It has no bound: a figure is what is wanted."""
+    """How long a kernel takes alone, and alongside a greedy neighbour. It has no bound: the figure is the result."""
     for each in (alone, beside):
         if each.failed or not each.figures.get("kernels"):
             return because(ReportReason.PROGRAM_FAILED, checks.NEIGHBOUR, cudaError=each.figures.get("code", 0))

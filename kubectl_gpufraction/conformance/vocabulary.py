@@ -1,8 +1,8 @@
 """
-The closed vocabulary of a report: what a node says of itself becomes a product's name and a version, or "other".
+The closed vocabulary of a report: what a node says about itself becomes a product's name and a version, or "other".
 
-Names of nodes, images and cards may contain the name of a company, a tenant or a machine. So nothing is passed
-on that is not in the tables here: a word of a product, or the digits of a version. Pure.
+Names of nodes, images and cards may contain the name of a company, a tenant or a machine. So only words from the tables
+here and digits of versions are passed on. Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SYSTEMS = (
     "Alibaba Cloud Linux",
     "Kylin Linux",
 )
-"""Beginnings of `osImage`; one that begins like another stands before it."""
+"""Prefixes of `osImage`; longer ones come first."""
 _RUNTIMES = ("containerd", "cri-o", "docker")
 _ARCHITECTURES = ("amd64", "arm64")
 _PRODUCTS = frozenset(

@@ -1,11 +1,11 @@
 """
-The namespaces and pods of a run: made, awaited, and removed whatever happens.
+The namespaces and pods of a run: made, awaited, and removed in every case.
 
     leftovers removed ──▶ namespaces there ──▶ pods, one check after another ──▶ pods gone ──▶ namespaces deleted
 
 One run uses a cluster at a time: a second one puts its id on the namespaces and removes what the first has, and the
-first then ends. It removes nothing more, since the namespaces have another id. A namespace with the kit's name and
-without its label is somebody else's, and is left alone.
+first then ends. It removes nothing more, since the namespaces have another id. A namespace with the kit's name but
+without its label belongs to others, and is left alone.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ T = TypeVar("T")
 _POLL = 0.5
 """Seconds between two looks at a pod."""
 _GONE_WITHIN = 15.0
-"""Seconds that a check waits for its pod to end. The next one has room alongside it, where a kubelet is away."""
+"""Seconds that a check waits for its pod to end. If a kubelet is away, the next one has room alongside it."""
 _FORCED_AFTER, _REMOVED_WITHIN = 20.0, 60.0
-"""Seconds after which pods are removed by force, which their kubelet does not end, and that all of it may take."""
+"""Seconds after which pods that their kubelet does not end are removed by force, and that all of it may take."""
 _TRIES = 5
-"""How often a namespace is deleted that others change meanwhile."""
+"""How often the deletion of a namespace that others change is tried."""
 _READY_WITHIN = 30.0
 """Seconds until a new namespace has its service account, and an ending one is gone."""
 
@@ -86,7 +86,7 @@ class RunPause:
             raise Stopped(ReportReason.OUT_OF_TIME)
 
     def until(self, seconds: float, look: Callable[[], T | None]) -> T | None:
-        """What `look` gives, asked again and again for so long; None where it gave nothing. Raises `Stopped`."""
+        """What `look` gives, repeated for this long; None if it gave nothing. Raises `Stopped`."""
         end = self.monotonic() + seconds
         while True:
             try:
@@ -245,7 +245,7 @@ def remove_pods(kube: Kube, namespace: str, run: str = "", sleep: Callable[[floa
     """
     Delete the pods of a run there, or of every run, and wait until they are gone, for a bounded time.
 
-    A pod whose kubelet does not end it is removed by force at last: it ends by its own deadline.
+    A pod whose kubelet does not end it is finally removed by force: it ends by its own deadline.
     """
     selector = f"{names.CONFORMANCE}={run}" if run else str(names.CONFORMANCE)
     began = time.monotonic()

@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 def rows(gpunodes: Iterable[JSON], listed: Iterable[JSON], labels: Mapping[str, str] | None) -> list[Row]:
     """
-    The idle ones of these pods, those that have been so for the longest time first.
+    The idle ones of these pods, those with the longest idle time first.
 
     `labels`: what namespaces agreed to, by name; None where the user may not see it.
     """
@@ -59,7 +59,7 @@ def _row(pod: JSON, reports: Mapping[str, IdleReport], labels: Mapping[str, str]
 
 
 def _consent(pod: JSON, namespace: str, labels: Mapping[str, str] | None) -> tuple[str, str]:
-    """After how long the pod gives way, as it is written, empty for never; and whose word that is."""
+    """After how long the pod gives way, as it is written, empty for never; and where that is written."""
     own = pods.annotations_of(pod).get(names.IDLE_AFTER)
     if own is not None:
         return (own if idle_after(own) else ""), "pod"

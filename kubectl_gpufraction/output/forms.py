@@ -32,7 +32,7 @@ class Form:
     headers: bool = True
     now: float = 0.0
     width: int = 0
-    """Columns of the terminal, at which sentences go on in the next line; 0: each is one line, as for a pipe."""
+    """Columns of the terminal, at which sentences wrap; 0: each is one line, as for a pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CommandOutput:
     columns: Sequence[Column] = ()
     rows: Sequence[Row] = ()
     in_table: Sequence[Row] | None = None
-    """The rows of the table, where people see them in other words than programs."""
+    """The rows of the table, if they differ between people and programs."""
     head: Sequence[str] = ()
     """For people, above the table: what to read first."""
     empty: str = ""
@@ -61,7 +61,7 @@ class CommandOutput:
     """The exit status."""
 
     def text(self, form: Form) -> str:
-        """The output in one form, with a final newline; empty where it names nothing."""
+        """The output in one form, with a final newline; empty if it names nothing."""
         document = self.document or {"items": [dict(row) for row in self.rows]}
         if form.name in ("json", "yaml"):
             return serialized(document, form.name)

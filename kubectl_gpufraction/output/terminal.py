@@ -1,7 +1,7 @@
 """
 Where the command prints: the one place that writes to a terminal.
 
-Names and messages come from objects that anybody may have written, and a terminal obeys control characters: it would
+Names and messages come from objects that anyone may have written, and a terminal obeys control characters: it would
 move the cursor over other lines, change the title, or answer as if the user had typed. So text is made fit to be shown
 before it is laid out (`CommandOutput.text`), and here nothing passes that is neither printable nor a sequence of ours.
 """
@@ -30,12 +30,12 @@ class Terminal:
 
     @property
     def is_screen(self) -> bool:
-        """Whether somebody looks on, so that colours make sense."""
+        """Whether this is a terminal, so that colours make sense."""
         return self._stream.isatty()
 
     @property
     def width(self) -> int:
-        """The columns of the screen; 0 where nobody looks on, or it does not say."""
+        """The columns of the terminal; 0 if it is none, or does not say."""
         if not self.is_screen:
             return 0
         with contextlib.suppress(OSError, ValueError):
@@ -54,5 +54,5 @@ class Terminal:
         self._stream.flush()
 
     def say(self, message: object) -> None:
-        """A message, which may be of several lines and have others' words in it."""
+        """A message, which may have several lines and other programs' text."""
         self.write("".join(f"{plain(line, LINE)}\n" for line in str(message).splitlines()[:_MOST_LINES] or [""]))

@@ -73,8 +73,8 @@ def _fraction_text(fraction: FractionRequest) -> str:
 
 def reason(state: ClusterView, pod: Pod) -> str:
     """
-    Why the pod waits, as its condition says. Who sees the whole cluster reads which namespace holds less, where tenants
-    read that there is one.
+    Why the pod waits, as its condition says. A user who sees the whole cluster reads which namespace holds less;
+    tenants read only that there is one.
     """
     if not state.whole or not pod.reason:
         return pod.reason

@@ -2,8 +2,8 @@
 `shadow` and `what-if`: show what gpufraction would have done on this cluster, from the recording of shadow mode.
 
 The recorder serves no port, since its recording names the pods of all tenants. Its commands run in its own pod by
-`kubectl exec`: who may do that in its namespace may read it, and the API server's audit log says who did. What it
-prints is passed on, made fit to be shown.
+`kubectl exec`: users who may do that in its namespace may read it, and the API server's audit log records it. Its
+output is passed on, made fit to be shown.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _USE_KEPT, _USE_TIMEOUT = 30.0, 15.0
 """Seconds for which the answer about the use of GPUs is kept, and that Prometheus has for one."""
 VIEWERS = ("account", "token", "proxy")
 _MOST_NAMESPACES, _NAMESPACES_KEPT = 200, 300.0
-"""Enabled namespaces in which it is tried what a viewer may list, and seconds for which their names are kept."""
+"""Enabled namespaces in which the viewer's rights are tried, and seconds for which their names are kept."""
 _PAGES_READ = 8
 """Anyone who may create Events chooses how long they are: a page has 8 MiB at most, or is one Event."""
 
@@ -150,7 +150,7 @@ def serving(
     """
     The page's server while it runs.
 
-    `read` gives the cluster, `about` what else the page tells, and both may raise one of `errors`; `token`: see
+    `read` gives the cluster, `about` what else the page shows, and both may raise one of `errors`; `token`: see
     `server.routes`; `prometheus`: the path of its proxy. Raises OSError if the address is taken.
     """
     reader = PictureReader(read, namespace, errors=errors, least_rest=least_rest, about=about)
@@ -174,7 +174,7 @@ def _routes(
     token: str = "",
     hosts: Collection[str] = (),
 ) -> Routes:
-    """What is served of one reader's pictures."""
+    """The routes for one reader's pictures."""
     stories = KeptAnswers[tuple[str, str]](lambda key: _story(kube, reader, *key), keep=least_rest)
     use = None
     if prometheus is not None:
@@ -245,7 +245,7 @@ class ServedNamespaces:
         self._until = float("-inf")
 
     def view(self, session: Session) -> ClusterView:
-        """Raises `KubeError`, also where the viewer may see nothing at all."""
+        """Raises `KubeError`, also if the viewer may see nothing at all."""
         try:
             return session.state()
         except KubeForbidden as forbidden:
@@ -296,8 +296,8 @@ def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON
     """
     A pod and its Events, read with the rights of the account that serves the page. Raises HttpError.
 
-    Only of a pod that has a share or waits for one: of others nothing is read, and the answer does not tell whether
-    they are there.
+    Only for a pod that has a share or waits for one: nothing is read of others, and the answer does not reveal whether
+    they exist.
     """
     try:
         where = paths.pods(namespace, name)
@@ -341,7 +341,8 @@ def _use(kube: Kube, reader: PictureReader, prometheus: str, wanted: Selection) 
 
 
 class _Around:
-    """Reads what the page tells besides GPUs and pods: whether the programs work, what is not listed, the pools."""
+    """Reads what else the page shows besides GPUs and pods: whether the programs work, what is not listed, the
+    pools."""
 
     def __init__(self, session: Session) -> None:
         given = session.given
@@ -350,7 +351,7 @@ class _Around:
         self._cluster = plain(given.cluster_name or cluster_name(given.kubeconfig, given.context), NAME)
 
     def read(self, view: ClusterView) -> About:
-        """As far as the user's rights go. Raises `KubeError` where the API server does not answer."""
+        """What the user's rights allow. Raises `KubeError` if the API server does not answer."""
         session, given = self._session, self._session.given
         facts = checked.running(session.kube, session.now())
         return About(
@@ -384,7 +385,7 @@ def cluster_name(kubeconfig: str | None, context: str | None) -> str:
 
 
 def _events(kube: Kube, pod: JSON) -> tuple[list[JSON], str]:
-    """The Events of this very pod, as far as they are read, and why not all of them can be shown."""
+    """The Events of exactly this pod that are read, and why not all of them can be shown."""
     metadata, found = pod["metadata"], list[JSON]()
     try:
         about = {"kind": "Pod", "name": str(metadata["name"]), "uid": str(metadata.get("uid") or "none")}

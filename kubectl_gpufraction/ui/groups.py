@@ -38,7 +38,7 @@ def model_of(gpus: Sequence[JSON]) -> str:
 
 
 def word(kind: str, text: str) -> str:
-    """What a filter finds all of one model, pool or namespace by, and nothing else: `pool:a100/`."""
+    """The word by which a filter finds exactly one model, pool or namespace: `pool:a100/`."""
     return f"{kind}:{'-'.join(text.lower().split())}/"
 
 
@@ -77,7 +77,7 @@ def _group(model: str, pool: str, rows: Sequence[JSON], *, filtered: bool = True
 
 
 def tile(row: JSON) -> list[Any]:
-    """One node on the map: its name, how full its memory is in percent, and what is the matter with it."""
+    """One node on the map: its name, how full its memory is in percent, and what is wrong with it."""
     total, used = sum(gpu["promisedMiB"] for gpu in row["gpus"]), sum(gpu["memoryMiB"] for gpu in row["gpus"])
     matter = "closed" if not row["open"] else "well"
     if any(gpu["health"] in ("Unhealthy", MISSING) for gpu in row["gpus"]):

@@ -1,5 +1,5 @@
 """
-What keeps the installation from working, for the top of the page: what is wrong, what it means for pods, a command.
+What prevents the installation from working, for the top of the page: what is wrong, its effect on pods, a command.
 
 The facts and the rules are those of `check`. What the user may not read is named with the right that would show it.
 Pure.
@@ -31,7 +31,7 @@ _REFUSED = {
     "Fail": "The API server refuses new pods that request a GPU share; controllers try again.",
     "Ignore": "New pods that request a GPU share are created without one.",
 }
-"""What becomes of pods while the webhook does not answer, by its `failurePolicy`."""
+"""What happens to pods while the webhook does not answer, by its `failurePolicy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class LeaseWatch:
     """
     For how long a Lease has been seen unchanged, by this machine's own clock.
 
-    It may differ from the cluster's by more than a Lease holds, so the time in the Lease alone tells too little.
+    It may differ from the cluster's by more than a Lease lasts, so the time in the Lease alone is not enough.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def banners(health: InstallationHealth, silent: Sequence[str]) -> list[JSON]:
 
 
 def unseen(health: InstallationHealth) -> list[str]:
-    """What the page cannot tell, and which right would show it."""
+    """What the page cannot show, and which right would allow it."""
     facts = health.facts
     about = (
         ("whether an allocator leads", facts.lease),

@@ -37,7 +37,7 @@ MOST = 100
 MOST_NAMED = 12
 """Namespaces in the legend, those with most memory."""
 MOST_REASONS = 24
-"""Groups of the queue of which the first rows of an answer tell."""
+"""Groups of the queue in the first rows of an answer."""
 SORTS = ("place", "name", "since", "priority")
 """What the queue can be ordered by."""
 _STARTS = 600.0
@@ -86,14 +86,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was read besides the objects that views are made of."""
+    """What was read in addition to the objects of the views."""
 
     cluster: str = ""
     """The cluster's name, as the kubeconfig or a flag says."""
     dashboard: str = ""
     """The address of a dashboard, or empty."""
     measured: bool = False
-    """Whether the page can ask for what GPUs really use."""
+    """Whether the page can ask for the real use of GPUs."""
     health: InstallationHealth | None = None
     unlisted: tuple[str, ...] = ()
     """What the user may not list, without which no GPU is shown."""
@@ -138,7 +138,7 @@ class Picture:
         self._made: dict[str, Any] = {}
 
     def head(self) -> JSON:
-        """What every view shows above its rows: the sums of the cluster, and of whom this is a picture."""
+        """What every view shows above its rows: the sums of the cluster, and the viewer of this picture."""
         found: JSON = self._once("head", self._head)
         return found
 
@@ -209,7 +209,7 @@ class Picture:
         }
 
     def _said(self, rows: Sequence[JSON]) -> JSON:
-        """Whose page this is, what is wrong with the installation, and what the user's rights do not show."""
+        """The viewer of the page, what is wrong with the installation, and what the user's rights do not show."""
         about = self.about
         silent = [row["name"] for row in rows if "AgentSilent" in row["state"]] + [
             f"{plain(name, NAME)} (never reported)"
@@ -245,7 +245,7 @@ def remembered(before: Mapping[str, KnownCard], state: ClusterView, at: datetime
 
 
 def takes_pods(gpu: Mapping[str, Any]) -> bool:
-    """Whether the GPU of a row has memory and cores left, and is well."""
+    """Whether the GPU of a row has memory and cores left, and is healthy."""
     return bool(gpu["health"] == "Healthy" and gpu["freeMiB"] and gpu["cores"] < WHOLE and not gpu["exclusive"])
 
 
@@ -388,7 +388,7 @@ def _queue_text(row: JSON) -> str:
 
 
 UNDECIDED = "undecided"
-"""What stands for the code of a pod for which the allocator has not decided yet."""
+"""The placeholder for the code of a pod for which the allocator has not decided yet."""
 
 
 def reasons(rows: Sequence[JSON]) -> list[JSON]:

@@ -1,5 +1,5 @@
 """
-When the cluster is read: on a thread of its own, only while somebody looks, and at most every few seconds.
+When the cluster is read: on a thread of its own, only while the page is viewed, and at most every few seconds.
 
 All tabs share one picture. A read that took long is followed by a longer rest, so that a large cluster's API server
 spends a bounded part of its time on the page. If a read fails, the last picture stays, with the time since when it is
@@ -27,7 +27,7 @@ JSON = dict[str, Any]
 LEAST_REST, MOST_REST = 2.0, 60.0
 """Seconds between two reads, at least and at most."""
 _RESTS = 4.0
-"""A read is followed by a rest of so many times its own length, within those bounds."""
+"""A read is followed by a rest of this many times its own length, within those bounds."""
 _SLOW = 15.0
 """Seconds after which a read that still runs makes the picture count as old."""
 _FIRST = 25.0
@@ -37,7 +37,7 @@ _MOST_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class LatestPicture:
-    """What there is to show. `picture`: None before the first. `why`: what keeps it from being new, or empty."""
+    """What can be shown. `picture`: None before the first. `why`: why it is not new, or empty."""
 
     picture: Picture | None
     why: str = ""
@@ -73,7 +73,7 @@ class PictureReader:
         self._thread.start()
 
     def current(self, wait: float = _FIRST) -> LatestPicture:
-        """The picture that there is; a newer one will be read soon. The first is waited for."""
+        """The present picture; a newer one will be read soon. Waits for the first one."""
         with self._changed:
             self._wanted = True
             self._changed.notify_all()
@@ -85,7 +85,7 @@ class PictureReader:
             return self._seen
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -136,7 +136,7 @@ class KeptAnswers(Generic[K]):
 
     def get(self, key: K) -> JSON:
         """The newest, or one that is hardly older. Raises what `read` raises."""
-        with self._lock:  # one read at a time: a page that asks for many pods is not a storm on the API server
+        with self._lock:  # one read at a time: a page that asks for many pods must not overload the API server
             kept = self._kept.get(key)
             if kept is None or time.monotonic() - kept[0] > self._keep:
                 kept = (time.monotonic(), self._read(key))

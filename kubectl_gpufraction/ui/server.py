@@ -72,9 +72,8 @@ def routes(
     """
     What is served, by method and path.
 
-    `use`: what GPUs really use, of the nodes of a selection; None: it is not known.
-    `token`: what every path begins with; empty: anyone who can connect is answered. `hosts`: names of this server
-    besides addresses and localhost.
+    `use`: the real use of the GPUs of a selection's nodes; None: unknown. `token`: what every path begins with; empty:
+    anyone who can connect is answered. `hosts`: names of this server besides addresses and localhost.
     """
     base, known = f"/{token}" if token else "", _LOCAL | {host.lower() for host in hosts}
     views = _Views(reader)
@@ -94,7 +93,7 @@ def routes(
 def routes_for_viewers(each: Callable[[tuple[str, str]], Handler], *, use: bool, hosts: Collection[str]) -> Routes:
     """
     The same where each viewer has routes of their own: `each` gives the handler that answers a path with those. The
-    page's files say nothing of the cluster, and are for everybody. `use`: as in `routes`.
+    page's files say nothing about the cluster, and are served to everyone. `use`: as in `routes`.
     """
     known = _LOCAL | {host.lower() for host in hosts}
     found: dict[tuple[str, str], Handler] = {("GET", "/healthz"): lambda _: Reply(200, b"ok\n")}

@@ -1,8 +1,8 @@
 """
-What GPUs really use, as Prometheus has it of the last hour: the query, and what is taken of its answer.
+The real use of GPUs in the last hour, from Prometheus: the query, and what is read of its answer.
 
 The node agents measure each GPU, and DCGM where dcgm-exporter runs (its figures by the recording rules of the component
-`monitoring`). A GPU or a moment of which neither tells anything has no figure, which is not 0. Pure.
+`monitoring`). A GPU or a moment without data from either has no figure, which is not 0. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIGURES: Mapping[str, tuple[str, str, float]] = {
     "memoryMiB": (specs.GPU_MEMORY_USED.name, "gpu:dcgm_memory_used:bytes", 1 / (1 << 20)),
     "busy": (specs.GPU_UTILIZATION.name, "gpu:dcgm_utilization:ratio", 100.0),
 }
-"""By what is shown: the agents' series, DCGM's, and by what both are multiplied."""
+"""By figure: the agents' series, DCGM's, and the factor of both."""
 _LARGEST = 1e9
 
 

@@ -3,13 +3,13 @@ A page for many people, each with their own rights: the API server authenticates
 
     browser ──▶ a proxy that knows its users ──▶ the page ──▶ the API server, as the viewer
 
-Two ways, by what the proxy hands over. `token`: the viewer's own token, by which the page reads. `proxy`: the proxy's
-token and the viewer's name, as whom the page reads by impersonation; its account then needs the right to impersonate,
-which is a great one.
+There are two ways, depending on what the proxy passes on. `token`: the viewer's own token, by which the page reads.
+`proxy`: the proxy's token and the viewer's name, as whom the page reads by impersonation; its account then needs the
+powerful right to impersonate.
 
 Nothing of one viewer is in an answer to another: each has a reader, a picture and kept answers of their own. They are
-bounded in number, and the one that is longest unused goes first. A token is not kept longer than its viewer, and never
-logged.
+bounded in number, and the least recently used one is dropped first. A token is not kept longer than its viewer, and
+never logged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.paths import path as path_of
 
 MOST_VIEWERS = 32
-"""People whose pictures are kept; each has a thread, and a picture of what they may see."""
+"""Viewers whose pictures are kept; each has a thread, and a picture of what they may see."""
 REVIEWED = 60.0
 """Seconds for which a token that was good is not reviewed again."""
 _IDLE = 300.0
@@ -40,7 +40,7 @@ _SYSTEM, _EVERYBODY = "system:", "system:authenticated"
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who asks: by their own token, or by the name that the proxy gave."""
+    """The viewer: identified by their own token, or by the name that the proxy gave."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class _Reviewed:
 
 
 class Tokens:
-    """Whose a token is, as the API server says. Only answers are kept, by the token's digest. Thread-safe."""
+    """The user of a token, from the API server. Only answers are kept, by the token's digest. Thread-safe."""
 
     def __init__(self, kube: Kube, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube = kube
@@ -120,7 +120,7 @@ def by_proxy(tokens: Tokens, account: str) -> Identify:
     """
     The token is that of the proxy, a service account `namespace/name`, and headers have the viewer's name and groups.
 
-    Names of the system are never impersonated: a proxy that is broken into is no cluster administrator.
+    Names of the system are never impersonated: a compromised proxy does not become a cluster administrator.
     """
     namespace, _, name = account.partition("/")
     proxy = f"system:serviceaccount:{namespace}:{name}"

@@ -1,5 +1,5 @@
 """
-Delivery by ResourceClaims, on nodes that shall deliver so: by the Node's label or by the agent's setting.
+Delivery by ResourceClaims, on nodes that must deliver this way: by the Node's label or by the agent's setting.
 
 Must not: know gRPC.
 """
@@ -28,13 +28,13 @@ class Registration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClaimDelivery:
-    """`plugin`: the agent as a kubelet plugin; None where it is none. `cards`: describes them; None: others do."""
+    """`plugin`: the agent as a kubelet plugin, or None. `cards`: describes them; None: other tools do."""
 
     plugin: Registration | None = None
     cards: Cards | None = None
 
     def conclude(self, found: Delivered, inventory: Inventory, now: float, labels: Mapping[str, str]) -> Delivered:
-        """As `DeliveryWay.conclude`. What was found stays where the node delivers in another way."""
+        """As `DeliveryWay.conclude`. The result is unchanged if the node delivers in another way."""
         chosen = found.delivery is not None and found.delivery.dra
         if labels.get(names.DELIVERY) != names.BY_DRA and not chosen:
             return found

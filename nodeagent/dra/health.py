@@ -23,7 +23,7 @@ from nodeagent.gpus.observation import Observation
 REPEAT = 10.0
 """Seconds after which a list is sent again although nothing changed."""
 TIMEOUT = 30
-"""Seconds after which kubelet takes a health that it did not hear again for unknown; its own default too."""
+"""Seconds after which a health that is not repeated is unknown for kubelet; also its own default."""
 _NOT_SHOWN = "the driver does not show this GPU any more"
 
 
@@ -33,7 +33,7 @@ def device_health(
     """
     The health of every device of the node's pool: the cards of the look, and those that claims were given.
 
-    A card that was given and is not there is unhealthy. Where the driver cannot be asked, its health is unknown.
+    A given card that does not exist is unhealthy. If the driver does not answer, its health is unknown.
     """
     found = {
         resourceclaims.device_name(card.uuid): (
@@ -73,7 +73,7 @@ class HealthWatch:
         self._turned = threading.Condition()
 
     def wake(self) -> None:
-        """The cards were looked at, or a stream shall end: every stream sees for itself. Never blocks."""
+        """The cards were looked at, or a stream must end: every stream checks for itself. Never blocks."""
         with self._turned:
             self._turn += 1
             self._turned.notify_all()
@@ -94,11 +94,11 @@ class HealthWatch:
     def _now(self, prepared: Callable[[], Iterable[PreparedDevice]]) -> tuple[DeviceHealth, ...] | None:
         observation = self._look()
         if observation is None:
-            return None  # as good as nothing heard: kubelet says unknown by itself
+            return None  # the same as no answer: kubelet reports unknown by itself
         return device_health(observation, prepared(), node=self._node)
 
     def _next(self, turn: int, most: float) -> int:
-        """Wait for the turn after this one, at most so many seconds. The turn that it is then."""
+        """Wait for the turn after this one, at most this many seconds. Returns the turn then."""
         with self._turned:
             self._turned.wait_for(lambda: self._turn != turn, most)
             return self._turn

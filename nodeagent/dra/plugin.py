@@ -5,12 +5,12 @@ What the kubelet plugin answers: the CDI devices of a ResourceClaim, from the cl
                 claim known, and ours ───────────────────────────────────────────▶ the same answer
     unprepare   forget it, in the checkpoint too
 
-Kubelet asks again after its own restarts and ours, and also while the API server is away; the checkpoint answers then.
-The uid of a claim of ours stands for one allocation: the allocator changes it only while the pod waits behind its gate,
-and kubelet asks only for pods that are bound. A tenant's own claim may be used by one pod after another, so it is read
-again each time; what is known answers where it cannot be read.
+Kubelet asks again after its own restarts and ours, and also while the API server is unavailable; then the checkpoint
+answers. The uid of a claim of ours stands for one allocation: the allocator changes it only while the pod waits behind
+its gate, and kubelet asks only for pods that are bound. A tenant's own claim may be used by one pod after another, so
+it is read again each time; if it cannot be read, the known content answers.
 
-Must not: know gRPC, or give anything by a claim that is not reserved for its own pods alone.
+Must not: know gRPC, or give anything for a claim that is not reserved only for its own pods.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClaimPlugin:
         return {claim.uid: self._prepared(claim) for claim in claims}
 
     def unprepare(self, claims: Sequence[ClaimRef]) -> dict[str, str]:
-        """For each claim, by its uid, why it is still prepared; empty where it is not, also if it never was."""
+        """For each claim, by its uid, why it is still prepared; empty if it is not, or never was."""
         return {claim.uid: self._changed(claim.uid, None) for claim in claims}
 
     def _prepared(self, claim: ClaimRef) -> Answer:
@@ -96,7 +96,7 @@ class ClaimPlugin:
             try:
                 write_atomically(self._checkpoint, resourceclaims.to_checkpoint(after))
             except OSError as error:
-                # An answer that a restart would forget is none.
+                # An answer that a restart would forget must not be given.
                 return f"the checkpoint {self._checkpoint} cannot be written: {error.strerror}"
             self._known = after
             return ""

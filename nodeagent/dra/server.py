@@ -33,8 +33,8 @@ _THREADS = 8
 """Calls at the same time; kubelet asks once for each pod that starts."""
 _STREAMS = 2
 """
-Streams of health at the same time, each with a thread besides: kubelet has one, and after its restart one that has not
-ended yet. A stream that nobody reads holds its own thread only.
+Concurrent streams of health, each with a thread of its own: kubelet has one, and after its restart one that has not
+ended yet. An unread stream holds only its own thread.
 """
 _GRACE = 2.0
 
@@ -91,7 +91,7 @@ class PluginServer:
 
     @property
     def why(self) -> str:
-        """Why kubelet refused it; empty where it did not."""
+        """Why kubelet refused it; empty if it did not."""
         return self._why
 
     def run(self, stop: threading.Event) -> None:

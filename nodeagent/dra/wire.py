@@ -3,10 +3,10 @@ The protobuf messages of kubelet's plugin registration (v1), of its DRA plugins 
 (v1alpha1), written by hand.
 
 They are two dozen fields in all, of text, numbers and nested messages. So the wire format itself is read and written
-here (protobuf.dev, "Encoding"), and neither generated code nor protobuf's runtime is needed. Fields that we do not know
-are skipped, as the format wants.
+here (protobuf.dev, "Encoding"), and neither generated code nor protobuf's runtime is needed. Unknown fields are
+skipped, as the format requires.
 
-Pure. Whatever the bytes are, reading them raises `BadMessage` and no other exception.
+Pure. Reading any bytes raises `BadMessage` and no other exception.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 HEALTH = "v1alpha1.DRAResourceHealth"
 VERSIONS = ("v1.DRAPlugin", HEALTH)
 """
-What kubelet learns that we support: kubelets from 1.34 on know the first. They call the second without looking for it
-here, if at all.
+What kubelet learns that we support: kubelets from 1.34 on know the first. They call the second, if at all, without
+looking for it here.
 """
 _TYPE = "DRAPlugin"
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -94,7 +94,7 @@ def device_healths(devices: Iterable[DeviceHealth], *, at: int, timeout: int) ->
 def _health(device: DeviceHealth, at: int, timeout: int) -> bytes:
     message = device.message.encode(errors="replace")[:_LONGEST_MESSAGE].decode(errors="ignore")
     fields = [_bytes(1, _text(1, device.pool) + _text(2, device.device))]
-    # A field that is 0 or empty is left out, as the format wants.
+    # A field that is 0 or empty is left out, as the format requires.
     fields += [_number(2, device.health), _number(3, at), _number(4, timeout), _text(5, message) if message else b""]
     return b"".join(fields)
 

@@ -3,14 +3,14 @@ Whether a card may take new pods, given what it reported over time.
 
 The driver reports faults in two ways. Some it shows for as long as they last (a card off the bus, a row of memory that
 waits for its replacement): each look has those. Others are events: an XID, a memory error that could not be corrected.
-An event counts against its card for `quiet` seconds. So a card that was reset, or whose fault was a program's, takes
-pods again without a restart of anything.
+An event counts against its card for `quiet` seconds. So a card that was reset, or whose fault a program caused, takes
+pods again without any restart.
 
     well ──XID not ignored, or more uncorrected errors──▶ unhealthy ──no other for `quiet` seconds──▶ well
                                                              ▲   │
                                                              └───┘ another one: counted from there
 
-Pure but for what it remembers; the time is passed in.
+Pure except for what it remembers; the time is passed in.
 
 Must not: ask the driver, or know what is published.
 """
@@ -34,7 +34,7 @@ class CardFault:
 
 
 class Record:
-    """The events of all cards. `quiet`: seconds; `ignored`: XIDs that are no fault of the card. One thread uses it."""
+    """The events of all cards. `quiet`: seconds; `ignored`: XIDs that are not the card's fault. One thread uses it."""
 
     def __init__(self, *, quiet: float = 600.0, ignored: tuple[int, ...] = IGNORED_XIDS) -> None:
         self._quiet = quiet

@@ -24,7 +24,8 @@ from typing import Protocol
 from contract.reasons.gpunodes import GPUNodeReason
 
 ACTIVE_SECONDS = 20.0
-"""The time over which a look tells that a process used a card at all: two of the agent's intervals, to miss no use."""
+"""The time over which a look shows whether a process used a card at all: two of the agent's intervals, to miss no
+use."""
 
 
 class GpuLibraryError(Exception):
@@ -64,8 +65,8 @@ class LibraryBroken(GpuLibraryError):
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
     """
-    What a driver holds a control group to on one GPU, in bytes. `hard`: no allocation beyond it succeeds. `soft`: what
-    it keeps for the group when others want it; 0: nothing.
+    A control group's limits by the driver on one GPU, in bytes. `hard`: no allocation beyond it succeeds. `soft`: what
+    it keeps for the group when others need memory; 0: nothing.
     """
 
     hard: int

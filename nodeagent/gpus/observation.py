@@ -95,7 +95,7 @@ class Observer:
         try:
             seen = look(self._library)
             seen = replace(seen, cards=self._record.judged(seen.cards, self._clock()))
-        except Exception as error:  # publish a bug of ours too, or the old inventory would stay
+        except Exception as error:  # publish an internal error too, or the old inventory would stay
             log.exception("reading the GPUs failed")
             seen = Observation(
                 problem=f"the agent failed while looking: {type(error).__name__}", reason=GPUNodeReason.AGENT_FAILED

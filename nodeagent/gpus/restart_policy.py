@@ -11,7 +11,7 @@ Kubelet restarts the container when the process ends, and the container runtime 
 agent that read no GPU since its start would gain nothing: it stays and reports the problem. So it never ends twice
 without having read GPUs in between.
 
-Pure but for what it remembers. Must not: end anything.
+Pure except for what it remembers. Must not: end anything.
 """
 
 from __future__ import annotations

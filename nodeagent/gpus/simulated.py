@@ -242,7 +242,7 @@ def _holding(change: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def _used_by(card: Card, change: Mapping[str, Any], pids: Mapping[str, int]) -> Card:
-    """The card with its processes, where the description says who computes or has memory there; it may be nobody."""
+    """The card with its processes, if the description names those that compute or have memory there, perhaps none."""
     if "computing" not in change and "holding" not in change:
         return card
     held = _holding(change)

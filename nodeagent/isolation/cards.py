@@ -1,5 +1,5 @@
 """
-The CDI description of the cards themselves, for nodes where nobody else's tools describe them.
+The CDI description of the cards themselves, for nodes where no other tool describes them.
 
 A container gets the card's device file and those that all cards share, and the folder with the driver's libraries and
 programs, read-only, where images made for CUDA look for it. It is what the device plugin of Google's image brings.
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 KIND = "gpufraction.io/card"
 FILE = "gpufraction.io-card.json"
 IN_CONTAINER = "/usr/local/nvidia"
-"""Where images made for CUDA have their search paths for the driver's libraries and programs."""
+"""The folder in which images for CUDA look for the driver's libraries and programs."""
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 """Device files that all cards share, of which a machine may lack some."""
 MINORS, MAJORS = "driver/nvidia-caps/mig-minors", "devices"
@@ -51,8 +51,8 @@ _LINE = re.compile(r"(gpu[0-9]{1,4}/gi[0-9]{1,4}/(?:ci[0-9]{1,4}/)?access) ([0-9
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """
-    What the driver says of the files by which slices are used. `minors`: their minor numbers, by the capability's name.
-    `major`: of all of them; -1 where the kernel has no such driver.
+    What the driver says about the files by which slices are used. `minors`: their minor numbers, by the capability's
+    name. `major`: of all of them; -1 where the kernel has no such driver.
     """
 
     minors: Mapping[str, int] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class Edits:
 
 
 NOTHING: tuple[str, Edits] = (NO_LEVEL, Edits())
-"""Where no mechanism limits a container."""
+"""The edits if no mechanism limits a container."""
 Choose = Callable[[str, str | None], tuple[str, Edits]]
 """The level that limits a container and its edits, by GPU and by the key of its partition, as for `Mechanism.edits`."""
 

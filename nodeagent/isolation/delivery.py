@@ -47,11 +47,11 @@ NO_GPUS: Mapping[str, str] = {}
 _MOST_NAMED = 3
 """GPUs that a condition names; each has its reason in the GPUNode too."""
 CLAIMS = "DeliversByClaim"
-"""The condition for whether GPUs reach containers by ResourceClaims, on a node that shall deliver so."""
+"""The condition for whether GPUs reach containers by ResourceClaims, on a node that must deliver this way."""
 HANDLERS = ("nvidia", "nvidia-container-runtime")
 """
-The toolkit's name and AKS's. The toolkit's others (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, whatever is
-configured.
+The toolkit's name and AKS's. The toolkit's others (`nvidia-cdi`, `nvidia-legacy`) have a mode of their own, regardless
+of the configuration.
 """
 
 
@@ -125,10 +125,10 @@ def by_claim(
     The delivery of a node that shall deliver by ResourceClaims, and the condition that reports it.
 
     `concluded`: the other way that works there, whose runtime classes stay usable. `kind`: the CDI kind of the cards.
-    `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which keeps nobody
-    away: a pod that comes too early is started when the plugin is there. `why`: kubelet's reason.
-    `missing`: why the agent has not described the cards, where it shall. `without`: the GPUs that it could not describe
-    alongside others, by UUID, each with the reason.
+    `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which excludes no
+    pods: a pod that comes too early starts when the plugin is there. `why`: kubelet's reason. `missing`: why the agent
+    has not described the cards, if it must. `without`: the GPUs that it could not describe alongside others, by UUID,
+    each with the reason.
     """
     if registered is False:
         message = f"kubelet has not registered the plugin: {why}"

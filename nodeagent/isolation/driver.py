@@ -3,23 +3,24 @@ Memory limits by the driver: one for each container on each of its GPUs, by the 
 
 A container's hard limit is its memory limit. Where a share of the GPU may burst, each container there has its booked
 memory as soft limit, which the driver keeps for it. Elsewhere no container can take what another has booked, so there
-is none: it is a guarantee that outlasts its group in the counts of the groups above it (NVML, `memory limits`).
+is no soft limit: it is a guarantee that outlasts its group in the counts of the groups above it (NVML,
+`memory limits`).
 
 The driver of version 615 and later refuses an allocation by which a control group's processes would exceed their limit
 (NVML, `nvmlDeviceSetMemoryLimits_v1`; cgroup v2, no MIG). The agent sets the limit as soon as the container's group
-exists, reads it back, sets it again now and then, and removes it when the container has ended. It outlives the agent,
-so a restart changes nothing.
+exists, reads it back, sets it again from time to time, and removes it when the container has ended. It outlives the
+agent, so a restart changes nothing.
 
 A container's group exists before the pod's status has the container's id. Until then the pod's uid in the group's path
-identifies the pod, and the group gets the smallest share among the pod's containers without an id: with too little a
-program gets an error for a moment, with too much it could take another pod's memory.
+identifies the pod, and the group gets the smallest share among the pod's containers without an id: too little memory
+gives a program an error for a moment, too much could take another pod's memory.
 
 A share that the agent cannot read, such as one that a later version wrote, holds its GPUs. Its containers keep the
 limits that they have. The others there get what they have booked and no more, since a burst could take its memory.
 
 Off by default: we have not tried the call and the form of the path on a card.
 
-Pure but for what it applied; the driver and the groups are passed in. Must not: talk to the API server.
+Pure except for what it applied; the driver and the groups are passed in. Must not: talk to the API server.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Limiter:
     def _kept(
         self, residents: Iterable[Resident], groups: Mapping[str, Group]
     ) -> Mapping[tuple[str, str], MemoryLimit]:
-        """The limits that containers have whose share cannot be read any more."""
+        """The limits of containers whose share can no longer be read."""
         unread = {resident.uid for resident in residents if resident.unread is not None}
         paths = {group.path for group in groups.values() if group.pod in unread}
         return {key: limit for key, limit in self._applied.items() if key[1] in paths}
@@ -134,7 +135,7 @@ class LimitedByDriver:
         return self._works
 
     def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
-        """Bring the limits up to date again and again until stopped."""
+        """Bring the limits up to date repeatedly until stopped."""
         while not stopping.is_set():
             self.round()
             stopping.wait(pause)
@@ -186,7 +187,7 @@ def wanted_limits(
 ) -> dict[tuple[str, str], MemoryLimit]:
     """
     Limits by GPU and group; `groups` is by container id. A container without a group gets its limit in a later round.
-    `unread`: the GPUs that a share may hold of which nobody knows how much it is.
+    `unread`: the GPUs that a share of unknown size may hold.
 
     A restarted container has a new id, and while the API server is away the pod's status still has the old one. So an
     id without a group counts as unknown.

@@ -1,7 +1,7 @@
 """
-What mechanisms do to the GPUs of this node besides limiting containers, and what follows from it for each look.
+What mechanisms do to the GPUs of this node apart from limiting containers, and what follows for each look.
 
-Pure but for the faults that `Faults` remembers. Must not: know one mechanism.
+Pure except for the faults that `Faults` remembers. Must not: know one mechanism.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Effects:
     What a mechanism does to GPUs, which are named by UUID.
 
     `closed`: those that take no new pods, each with the reason. `own`: process ids of the mechanism itself, whose
-    memory is its clients'. `faulted`: those on which every pod has a fault, each with the code of the report.
+    memory belongs to its clients. `faulted`: those on which every pod has a fault, each with the code of the report.
     `figures`: by metric, whose labels are node and GPU.
     """
 

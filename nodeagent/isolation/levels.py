@@ -5,8 +5,8 @@ The table of mechanisms, and the levels of `contract.isolation` that this node e
     inventory, delivery ──▶ enforce: writes what containers get, for each mechanism what it needs
                               └──▶ levels, conditions: what is enforced, and why the rest is not
 
-Must not: report a level because it is switched on; the agent must have seen it work. Or know a mechanism by name, but
-for the table.
+Must not: report a level because it is switched on; the agent must have seen it work. Or know a mechanism by name,
+except in the table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Enforcement:
     levels: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """GPUs that no new container can get, or shall get, by UUID, each with the reason."""
+    """GPUs that no new container can or may get, by UUID, each with the reason."""
     proof: str | None = None
     """As in `Inventory`."""
 
@@ -159,7 +159,7 @@ class Isolation:
         return {level: works and gate.lets(level) for level, works in self._works().items()}
 
     def proof(self) -> str:
-        """Where the proof of the levels that limit stands; empty where none is needed. From any thread."""
+        """The state of the proof of the levels that limit; empty if none is needed. From any thread."""
         return self._proofs.gate.state
 
     def _works(self) -> dict[str, bool]:
@@ -178,7 +178,7 @@ class Isolation:
         return tuple(name for name, works in self.enforced().items() if works)
 
     def reports(self, now: float) -> frozenset[PodReport]:
-        """What mechanisms report of pods here. `now`: seconds since 1970. One thread calls it."""
+        """What mechanisms report about pods here. `now`: seconds since 1970. One thread calls it."""
         return self._faults.reports(self.effects, self._pods.all(), now)
 
     def _edits(self, uuid: str, key: str | None) -> tuple[str, Edits]:

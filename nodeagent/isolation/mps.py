@@ -6,7 +6,7 @@ Isolation by MPS, the agent's part: the report of the daemons' supervisor, and w
 
 The agent requests a daemon only if new containers reach it, since no other container could use the GPU.
 
-Pure but for `look`, which reads one file, and `MpsDaemons`, which keeps another. Must not: start a daemon
+Pure except for `look`, which reads one file, and `MpsDaemons`, which keeps another. Must not: start a daemon
 (`nodeagent.mps.supervisor` does).
 """
 
@@ -46,7 +46,7 @@ from runtime.settings import setting
 DAEMONS = "MpsDaemons"
 """The condition that lists what serving daemons cannot do; absent if there is nothing to list."""
 PARTITIONS = "CoresReserved"
-"""The condition for whether cores are reserved by partitions; absent unless they shall be."""
+"""The condition for whether cores are reserved by partitions; absent unless they must be."""
 PARTITION_VARIABLE = "CUDA_MPS_SM_PARTITION"
 """MPS clients of a daemon that gives out partitions must have it."""
 _PATIENCE = 30.0
@@ -114,7 +114,7 @@ class MpsState:
         return {uuid: gpu.partitions for uuid, gpu in self.report.gpus.items() if gpu.partitioned}
 
     def reserved(self, gpus: Collection[str]) -> Condition:
-        """Whether cores are reserved on these GPUs, where they shall be."""
+        """Whether cores are reserved on these GPUs, if they must be."""
         found = self.report.gpus
         capped = sorted(set(gpus) - self.partitioned)
         if capped:
@@ -127,7 +127,7 @@ class MpsState:
         return Condition(True, GPUNodeReason.PARTITIONED, "; ".join([message, *rounded]), PARTITIONS)
 
     def conditions(self) -> tuple[Condition, ...]:
-        """What serving daemons cannot do although it is set. For the others the GPU's health has the reason."""
+        """What serving daemons cannot do although it is configured. For the others, the GPU's health has the reason."""
         gpus = {} if self.stale else self.report.gpus
         whys = sorted({gpu.why for gpu in gpus.values() if gpu.serving and gpu.why})
         return (Condition(False, GPUNodeReason.LIMITED, "; ".join(whys), DAEMONS),) if whys else ()
@@ -177,10 +177,10 @@ def wanted_shares(
     """
     The shares of the GPUs that are to be partitioned: percent of the cores, by the key of the share.
 
-    `gpus`: those that need a daemon; `before`: what was wanted before; `wanted`: whether cores shall be reserved;
+    `gpus`: those that need a daemon; `before`: what was wanted before; `wanted`: whether cores must be reserved;
     `known`: whether all pods here are known. A GPU changes between partitions and percentages only while no pod has a
-    share of it: a program that names no partition fails under a daemon that gives them out. On the GPUs of `unread` a
-    share may be that cannot be read: they stay as they are, and no partition there is taken away.
+    share of it: a program that names no partition fails under a daemon that gives them out. The GPUs of `unread` may
+    have an unreadable share: they stay as they are, and no partition there is removed.
 
     Pods without cores of their own, or that were placed before, use one partition together.
     """
@@ -248,7 +248,7 @@ class MpsDaemons:
         return Demands(self._found.in_use, partitions)
 
     def conditions(self) -> tuple[Condition, ...]:
-        """What daemons cannot do, and whether they reserve cores where they shall."""
+        """What daemons cannot do, and whether they reserve cores where they must."""
         return (*self._found.conditions(), *self._reserved())
 
     def edits(self, uuid: str, key: str | None) -> Edits | None:

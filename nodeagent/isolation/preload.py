@@ -7,8 +7,8 @@ An init container of the agent copies it from HAMi's published image into a fold
     current               the name of that file
     ld.so.preload         what containers get as /etc/ld.so.preload
 
-With a file that is half copied, or of another architecture, no program in a container would start, or none would be
-limited, unnoticed. So the agent checks the file before any container gets it.
+With a half-copied file, or one of another architecture, programs in containers would not start, or would run without a
+limit unnoticed. So the agent checks the file before any container gets it.
 
 With SELinux enforced a container reads only files labelled for containers, and starts without a library that it cannot
 read. So the agent checks the label too.

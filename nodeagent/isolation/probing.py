@@ -1,5 +1,5 @@
 """
-Reads the machine's files and the cluster's RuntimeClasses now and then, to conclude how GPUs reach containers.
+Reads the machine's files and the cluster's RuntimeClasses periodically, to conclude how GPUs reach containers.
 
 Both may change while the agent runs (an upgrade of the toolkit, an operator that removes its classes), without an
 event.
@@ -46,7 +46,7 @@ class Prober:
         self._read_at: float | None = None
 
     def delivery(self, now: float) -> Delivery | None:
-        """The last conclusion, which stays while the API server is away. `now`: seconds of any clock."""
+        """The last conclusion, which stays while the API server is unavailable. `now`: seconds of any clock."""
         if self._override is not None or self._root is None:
             return self._override
         if self._read_at is None or not 0 <= now - self._read_at < self._every:

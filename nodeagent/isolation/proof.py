@@ -1,13 +1,13 @@
 """
-Levels that limit are published with a fresh proof only, where the administrator wants proofs.
+If the administrator wants proofs, levels that limit are published only with a fresh proof.
 
     works, no proof ──▶ missing ──canary held──▶ held ──half of its time──▶ due ──all of it──▶ missing
           ▲                └──canary exceeded──▶ failed ◀──canary exceeded── held, due
           └── the level stopped working, or the driver changed: an older proof says nothing any more
 
 A proof counts for a level only if the level has worked without a break since before the canary was created. After a
-restart of the agent that is assumed of the levels that were published before it, and of no other. So every failure, of
-the agent, the allocator, a clock or an annotation, is a level that is not published.
+restart of the agent this is assumed only for the levels that were published before. So every failure, of the agent, the
+allocator, a clock or an annotation, leads to a level that is not published.
 
 Pure: time is passed in. Must not: know a level by name.
 """
@@ -32,7 +32,7 @@ _ALWAYS = float("-inf")
 @dataclass(frozen=True, slots=True)
 class ProofGate:
     """
-    What is let through. `proven`: the levels that limit and may be published; None: none of them needs a proof.
+    What may be published. `proven`: the levels that limit and may be published; None: none of them needs a proof.
     `state`: as in `Inventory.proof`; empty for None.
     """
 
@@ -63,7 +63,7 @@ class Proofs:
         self, works: Collection[str], proof: Proof | None, driver: str, now: float, published: Collection[str]
     ) -> ProofGate:
         """
-        What is let through of the levels that work now.
+        Which of the levels that work now may be published.
 
         `published`: the levels that the GPUNode has had until now. `now`: seconds since 1970.
         """

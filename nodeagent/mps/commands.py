@@ -56,7 +56,7 @@ def keep(settings: MpsSettings, arguments: Sequence[str]) -> int:
 
 
 def supervise(settings: MpsSettings) -> int:
-    """Run the daemons until a signal to stop. Then they end too, as their container does."""
+    """Run the daemons until a signal to stop. Then they also end, as their container does."""
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
     library = (

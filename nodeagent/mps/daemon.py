@@ -90,7 +90,7 @@ class Daemon:
         return bool(pid) and FLAG in read_text(Path(f"/proc/{pid}/cmdline")).split("\0")
 
     def version(self) -> str:
-        """What the program says of its version, or empty."""
+        """What the program says about its version, or empty."""
         try:
             done = subprocess.run(
                 (*self._command[:1], "-v"),

@@ -10,7 +10,8 @@ What to do about one GPU's MPS control daemon, given what is seen of it.
 
 A daemon that is found running is adopted; no second one is started. While a daemon is wanted, the card's compute mode
 is EXCLUSIVE_PROCESS, so that a program that bypasses the daemon fails as soon as the daemon serves a client. After
-giving up the mode is reset, or all programs on that card would fail for ever; a mode that another program set stays.
+giving up, the mode is reset, or all programs on that card would fail permanently; a mode that another program set
+stays.
 
 Pure: the time is passed in. Must not: start, query or end a daemon.
 """
@@ -188,7 +189,7 @@ def _starting(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> 
     if seen.answers and seen.exclusive:
         return _enter(state, Phase.SERVING, now, why=""), ()
     if seen.answers:
-        # An adopted daemon may serve clients, so it is not ended because the driver is away or refuses us.
+        # An adopted daemon may serve clients, so it is not ended because the driver is unavailable or refuses us.
         return replace(state, silent=None, why="the compute mode is not EXCLUSIVE_PROCESS"), _kept_exclusive(seen)
     silent = now if state.silent is None else state.silent
     if now - silent >= pace.patience:

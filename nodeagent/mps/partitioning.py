@@ -1,8 +1,8 @@
 """
-Gives out the partitions of one card: asks its daemon which there are, removes and adds, and records whose each is.
+Gives out the partitions of one card: asks its daemon for the existing ones, removes and adds, and records their owners.
 
-The record names the daemon by its process id, so a supervisor that is started again knows the partitions again, and
-those of a daemon that has ended are not taken for the next one's. Must not: decide (`nodeagent.mps.partitions` does).
+The record names the daemon by its process id, so a restarted supervisor knows the partitions again, and those of an
+ended daemon are not taken for the next one's. Must not: decide (`nodeagent.mps.partitions` does).
 """
 
 from __future__ import annotations

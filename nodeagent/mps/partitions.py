@@ -116,7 +116,7 @@ def layout(answer: str) -> Layout | None:
 
 def chunks_of(cores: int, total: int) -> int:
     """
-    The chunks for so many percent of a card: rounded down, so that shares that fit by percent fit by chunks, but at
+    The chunks for this percentage of a card: rounded down, so that shares that fit by percent fit by chunks, but at
     least one, since a client without a partition fails.
     """
     return max(1, cores * total // WHOLE)
@@ -124,10 +124,10 @@ def chunks_of(cores: int, total: int) -> int:
 
 def steps(found: Layout, known: Mapping[str, str], wanted: Mapping[str, int]) -> PartitionSteps:
     """
-    What leads from the card as it is to the wanted shares, in percent by key (0 for `COMMON`).
+    The steps from the present card to the wanted shares, in percent by key (0 for `COMMON`).
 
-    `known`: the partition of each key, as recorded. A partition that nobody recorded, or that is no longer wanted, is
-    removed unless it has clients. A wanted key keeps its partition, whatever its size is.
+    `known`: the partition of each key, as recorded. An unrecorded partition, or one that is no longer wanted, is
+    removed unless it has clients. A wanted key keeps its partition of any size.
     """
     there = {key: name for key, name in known.items() if name in found.partitions}
     kept = {key: name for key, name in there.items() if key in wanted or name in found.used}

@@ -4,11 +4,11 @@ less.
 
 The allocator counts it and writes it onto the GPUNode (`contract.nodes.capacity`). Until that figure refers to what the
 GPUs promise now, no capacity is taken away: each GPU counts with the most that it has promised since. So kubelet admits
-a pod on a new or healthy GPU at once, whatever other pods still hold.
+a pod on a new or healthy GPU at once, regardless of what other pods still hold.
 
     the promise changes ──▶ the most of each GPU ──the allocator's figure for this promise──▶ exact
 
-Must not: count pods. A capacity that is too large for a while does no harm: the allocator decides GPU by GPU.
+Must not: count pods. A temporarily too large capacity does no harm: the allocator decides GPU by GPU.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Cards that were removed or replaced since they were published last.
 The pods of a card that is replaced, or that has another UUID after a reset, have no GPU any more. So Events on the Node
 report it.
 
-Pure. Must not: report anything while the driver is away; its cards are still there.
+Pure. Must not: report anything while the driver is unavailable; its cards still exist.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 The administrator's options by way of the API: for an agent in another namespace, which cannot mount their ConfigMap.
 
-It follows the rules of the mounted file (`runtime.livefile`): content that cannot be read is refused as a whole and
-the last good content stays in use; a ConfigMap that is not there counts as empty, since it is optional. Until the
-ConfigMap was looked for, nothing is known, and that is a trouble as well: an agent without the right publishes what its
-node had before, and says so.
+It follows the rules of the mounted file (`runtime.livefile`): content that cannot be read is refused as a whole and the
+last good content stays in use; a missing ConfigMap counts as empty, because it is optional. Until the ConfigMap was
+looked for, nothing is known, and this is reported too: an agent without the right publishes what its node had before,
+and says so.
 
 Must not: start a thread, or read the API (`nodeagent.app` has the informer).
 """
@@ -49,7 +49,7 @@ class FollowedOptions:
             return PoolDocument(self._good, self._trouble)
 
     def awaited(self) -> bool:
-        """Whether it is too early to publish anything: a node's first look would offer what the options may not."""
+        """Whether it is too early to publish: a node's first look would offer what the options may forbid."""
         with self._lock:
             return not self._known and self._clock() < self._until
 

@@ -1,7 +1,7 @@
 """
-The agent's metrics: the driver's figures at the last look, whatever is published.
+The agent's metrics: the driver's figures at the last look, independent of what is published.
 
-Must not: keep the series of a removed card, whose last figure would stay for ever.
+Must not: keep the series of a removed card, whose last figure would stay forever.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class AgentGauges:
         self._set({specs.NODE_ISOLATION: {(self._node, level): float(works) for level, works in levels.items()}})
 
     def show_proof(self, state: str) -> None:
-        """Set where the proof of the levels that limit stands; no series where none is required."""
+        """Set the state of the proof of the levels that limit; no series if none is required."""
         states = ProofState if state else ()
         self._set({specs.ISOLATION_PROOF: {(self._node, str(each)): float(each == state) for each in states}})
 
     def show_mechanisms(self, effects: Effects) -> None:
-        """Set the mechanisms' own gauges, and remove the series of those that no mechanism has any more."""
+        """Set the mechanisms' own gauges, and remove the series that no mechanism has any more."""
         self._own.update(effects.figures)
         for spec in self._own:
             figures = effects.figures.get(spec, {})

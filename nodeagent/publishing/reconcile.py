@@ -12,8 +12,8 @@ The rules:
 - A write that was undone (by a kubelet that registered its node again, or by hand) is repeated. Each time it is undone
   the pause before the next write doubles, up to the heartbeat. So a fight with another writer, or a field that an older
   CustomResourceDefinition drops, costs the API server little.
-- The startup taint goes last, when all of that is there: it keeps pods away until the GPUs are published. It is taken
-  off whenever it is there, as a kubelet or a cloud puts it on again with a new registration of the node.
+- The startup taint goes last, when all of that is there: it keeps pods away until the GPUs are published. It is removed
+  whenever it exists, because a kubelet or a cloud adds it again with a new registration of the node.
 - A status that is as it should be is written again only on the heartbeat, whose time is read from the object itself. So
   a rollout that restarts every agent of a cluster writes nothing.
 
@@ -48,7 +48,7 @@ _UNREADABLE = -1
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What we read of the Node. An absent resource is 0; one that is no whole number is -1, equal to no other."""
+    """What we read of the Node. An absent resource is 0; one that is not a whole number is -1, equal to no other."""
 
     uid: str
     capacity: Amounts
@@ -103,7 +103,8 @@ class History:
     capacity: Written | None = None
     taints: Written | None = None
     gpus: tuple[Gpu, ...] = ()
-    """The GPUs that were seen last. None are published while the driver is away, so these count before the status."""
+    """The GPUs that were seen last. None are published while the driver is unavailable, so these count before the
+    status."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 The startup taint, by which an autoscaler and kube-scheduler wait until a new node's GPUs are published.
 
 A pool puts `startup-taint.cluster-autoscaler.kubernetes.io/gpufraction` on its nodes. Cluster Autoscaler then counts a
-new node as starting, and brings no second one for the same pods; Karpenter does the same with its `startupTaints`. The
-agent takes the taint off when the node can take pods with a share.
+new node as starting, and adds no second one for the same pods; Karpenter does the same with its `startupTaints`. The
+agent removes the taint when the node can take pods with a share.
 
 The removal names the position and the whole taint: a list of taints that changed meanwhile makes the API server refuse
-it, so the agent never writes over a taint of somebody else. Pure.
+it, so the agent never overwrites another taint. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def removal(taints: Taints) -> tuple[JSON, ...]:
 
 
 def left_on(taints: Taints, *, removes: bool, refused: str = "") -> tuple[Condition, ...]:
-    """The condition for a taint that this agent may not take off. `refused`: why the API server refused to."""
+    """The condition for a taint that this agent may not remove. `refused`: why the API server refused to."""
     if not taints or (removes and not refused):
         return ()
     if removes:

@@ -1,8 +1,8 @@
 """
 The status of a GPUNode, from what the driver shows.
 
-Pure. `contract.nodes.inventories.inventory_to_status` makes the part that programs read. To it come the conditions, a
-summary for `kubectl get`, and the time of the observation.
+Pure. `contract.nodes.inventories.inventory_to_status` makes the part that programs read. The conditions, a summary for
+`kubectl get`, and the time of the observation are added.
 
 Must not: read a clock, or decide when anything is written (`nodeagent.publishing.reconcile` does).
 """
@@ -52,9 +52,9 @@ class Terms:
     options: tuple[tuple[str, str], ...] = ()
     """These two as in `contract.model.Inventory`."""
     startup_taint: bool = False
-    """Whether the agent takes the startup taint off its Node."""
+    """Whether the agent removes the startup taint from its Node."""
     startup_refused: str = ""
-    """Why the API server refused that, in its words; empty if it did not."""
+    """Why the API server refused that, as its message; empty if it did not."""
 
     def withheld(self, card: Card) -> tuple[str, str]:
         """One of `contract.model.WITHHELD` and the reason; both empty if the card is not withheld."""
@@ -86,7 +86,7 @@ class Desired:
     heartbeat: int = 0
     """Seconds within which the status is written again; 0: nothing is said about it."""
     started: bool = False
-    """Whether the startup taint is taken off when this is published: the driver answers, and a GPU is shared."""
+    """Whether the startup taint is removed when this is published: the driver answers, and a GPU is shared."""
 
     def under(self, enforcement: Enforcement) -> Desired:
         """

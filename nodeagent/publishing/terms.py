@@ -3,9 +3,9 @@ The terms on which this node's GPUs are published: the administrator's options, 
 
 The options give the node's pool (by its labels), the reserve, MIG slices, and how GPUs are shared.
 
-A document that cannot be read changes nothing: the one that was read last stays in use, after a restart what the
-GPUNode states, and a condition reports the error. So a typing error neither shrinks a node under its pods nor promises
-more than was meant.
+An unreadable document changes nothing: the last readable one stays in use, or after a restart what the GPUNode states,
+and a condition reports the error. So a typing error neither shrinks a node under its pods nor promises more than
+intended.
 
 Pure. Must not: read the document.
 """

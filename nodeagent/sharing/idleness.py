@@ -2,18 +2,19 @@
 Since when the shares of this node compute nothing.
 
 A share is all that a pod has of this node's GPUs. It is idle from the first look at which none of its containers had
-used any of its GPUs, for as long as every further look says the same. What is not known is never idle: a GPU of which
-the driver does not tell who computes, a container that has not started, a look that failed, an agent that has just
+used any of its GPUs, for as long as every further look says the same. An unknown state is never idle: a GPU whose
+driver does not say which processes compute, a container that has not started, a failed look, an agent that has just
 started. After each of them the time begins again.
 
     busy or unknown ──nothing used──▶ quiet ──for `least`──▶ idle, and published
           ▲                             │                       │
           └───── used, or not known ────┴───────────────────────┘
 
-A share that computes now and then must not cost a write each time. So it is published later from one time to the next:
-after `least`, twice that, up to 16 min; an hour without computing or being published again makes it `least` once more.
+A share that computes from time to time must not cost a write each time. So it is published later from one time to the
+next: after `least`, twice that, up to 16 min; an hour without computing or being published again makes it `least` once
+more.
 
-Pure but for what it remembers; times are passed in, in seconds since 1970.
+Pure except for what it remembers; times are passed in, in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage
 
 _LATEST = 960.0
-"""The most seconds until a share is published that computes now and then."""
+"""The most seconds until a share that computes from time to time is published."""
 _FORGIVEN = 3600.0
-"""Seconds after which it is not counted any more that a share was published and computed again."""
+"""Seconds after which a share's earlier publication no longer counts."""
 
 
 class IdleTracker:
@@ -76,7 +77,7 @@ class IdleTracker:
 
 
 def computing_nothing(usage: NodeUsage) -> Iterator[str]:
-    """The uids of the pods of which this look says that none of their containers used any of their GPUs."""
+    """The uids of the pods whose containers used none of their GPUs, according to this look."""
     quiet: dict[str, tuple[Resident, int]] = {}
     other: set[str] = set()
     for use in usage.uses:

@@ -5,13 +5,13 @@ Which pods of this node use more than they may, or are on an unhealthy GPU: what
        ▲                                    │
        └────────────── within again ────────┘
 
-A short excess is no offence, since programs allocate and free. A report lasts as long as the offence, with the figures
-of its first moment, so that a status is written when something begins or ends and not at every look.
+A short excess is not reported, because programs allocate and free. A report lasts as long as the excess, with the
+figures of its first moment, so that a status is written when something begins or ends and not at every look.
 
 A container may use its memory limit. Where that is above what it has booked, it may use only what it has booked while
 its GPU is full and another container there has less than it booked: MPS and the preloaded library give nothing back.
 
-Pure but for what it remembers; times are passed in, in seconds since 1970. Must not: write anything. The allocator
+Pure except for what it remembers; times are passed in, in seconds since 1970. Must not: write anything. The allocator
 does, since the agent has no right to (`contract.nodes.reports`).
 """
 
@@ -84,7 +84,7 @@ class OveruseMonitor:
         """Warnings of overuse so far by pod uid, container and GPU, of containers that are here."""
 
     def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> frozenset[PodReport]:
-        """What is to be reported at `now`. A warning that it has returned counts as given."""
+        """What to report at `now`. A warning that it has returned counts as given."""
         over: dict[_Key, _Offence] = {}
         together, cards = _by_claim(usage.uses), tuple(cards)
         pressed = self._pressed(usage, cards)
@@ -155,7 +155,7 @@ def _report(resident: Resident, container: str, gpu: str, code: PodEventReason, 
 
 
 def _claim(use: Use) -> str:
-    """What identifies the share that the container has together with other pods; empty if it is its pod's own."""
+    """The key of the share that the container has together with other pods; empty if it is its pod's own."""
     return use.resident.allocation.group if use.resident.allocation is not None else ""
 
 

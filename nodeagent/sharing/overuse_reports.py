@@ -1,7 +1,7 @@
 """
-The thread that has each look at the GPUs judged, and keeps what is to be reported of it.
+The thread that judges each look at the GPUs, and keeps the reports.
 
-`Agent` publishes the reports in the status of the GPUNode, and tries that again for as long as the API server is away.
+`Agent` publishes them in the status of the GPUNode, and tries again for as long as the API server is unavailable.
 
 Must not: decide, or call the driver or the API server.
 """
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class OveruseReporter:
     """
     Judges each observation once. `show` is called with the usage and the warnings so far, for metrics; `more` gives
-    further reports, and `changed` is called when there are other ones than before. `cgroup_of` reads a process's
-    control groups; `clock` is wall time in seconds.
+    further reports, and `changed` is called when the reports have changed. `cgroup_of` reads a process's control
+    groups; `clock` is wall time in seconds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OveruseReporter:
         self._cgroup_of = cgroup_of or read_cgroup
         self._observations: list[Observation] = []
         self.reports: frozenset[PodReport] = frozenset()
-        """What is to be reported by the last look."""
+        """The reports of the last look."""
         self._woken = threading.Event()
 
     def seen(self, observation: Observation) -> None:

@@ -1,8 +1,8 @@
 """
 The pods of this node that hold shares, and the GPUs that holder pods report.
 
-A watch on this node's pods feeds it; it keeps its state while the API server is away. One thread may feed it while
-others read.
+A watch on this node's pods feeds it; it keeps its state while the API server is unavailable. One thread may feed it
+while others read.
 
 Must not: judge a pod.
 """
@@ -91,7 +91,7 @@ def resident(pod: Mapping[str, Any]) -> Resident | None:
 
 
 def _unread(pod: Mapping[str, Any]) -> UnreadShare | None:
-    """The share of a pod that was admitted, where it cannot be read. Kubelets write mirror pods past admission."""
+    """The unreadable share of an admitted pod. Kubelets write mirror pods past admission."""
     annotations = pods.annotations_of(pod)
     if names.REQUEST not in annotations or pods.MIRROR in annotations:
         return None

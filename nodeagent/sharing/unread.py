@@ -1,10 +1,10 @@
 """
-The cards of this node on which a share is that the agent cannot read, such as one that a later version wrote.
+The cards of this node with a share that the agent cannot read, such as one that a later version wrote.
 
-How much such a pod may take is unknown, so it holds its cards: they take no new pods, and what the agent gives to their
-other pods is what those have booked. The pod itself gets nothing from the agent, and keeps what it has.
+How much such a pod may take is unknown, so it holds its cards: they take no new pods, and the agent gives their other
+pods only what those have booked. The pod itself gets nothing from the agent, and keeps what it has.
 
-Pure. Must not: end or report the pod. Nobody is at fault but the reader.
+Pure. Must not: end or report the pod. Only the reader is at fault.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodeagent.conditions import Condition
 from nodeagent.sharing.residents import Resident
 
 SHARES_READ = "SharesRead"
-"""The condition that there are such shares; absent without one."""
+"""The condition that such shares exist; absent without one."""
 _CLOSED = "a pod on it has a share that the node agent cannot read; see the condition SharesRead"
 _LONGEST = 512
 """Characters of the reasons in the condition."""

@@ -43,7 +43,7 @@ class Use:
     busy: int | None = None
     """Percent of the GPU's multiprocessors; None if the driver does not report it."""
     active: bool | None = None
-    """Whether it has used the GPU at all in the last seconds; None where that is not known."""
+    """Whether it has used the GPU at all in the last seconds; None if that is unknown."""
     burst: int = 0
     """Bytes above the share that it may use while nobody else needs them."""
 
@@ -111,8 +111,8 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
 
 def _active(card: Card, owner_of: Callable[[int], _Container | None]) -> frozenset[_Container] | None:
     """
-    The containers that have used the card lately. None where it is not known of each: the driver does not tell it, or
-    something computes there that belongs to none of them, such as a server that computes for others.
+    The containers that have used the card recently. None if that is not known for each: the driver does not say it, or
+    a process computes there that belongs to none of them, such as a server that computes for others.
     """
     if card.active is None:
         return None

@@ -1,5 +1,5 @@
 """
-The server itself: takes requests apart, asks who may do what, and hands them to the parts that do the work.
+The server itself: parses requests, authorizes them, and passes them to the parts that do the work.
 
 Every call goes through `Api.handle`, in process or over HTTPS, so that a test without a socket proves what a client
 over the network will see.
@@ -133,7 +133,7 @@ class Api:
             store=self.store, writer=self._writer, remover=self._remover, admission=self.admission, clock=clock
         )
         self.authenticate: Callable[[str], User | None] = lambda token: None
-        """Whose a token is, for TokenReviews; set by the issuer of tokens."""
+        """The user of a token, for TokenReviews; set by the issuer of tokens."""
         self._reviews = Reviews(self.authorizer, lambda token: self.authenticate(token))
         for path, body in bootstrap():
             self.call("POST", path, body=body)
@@ -142,7 +142,7 @@ class Api:
         """
         Go back to a state of the store, see `Store.restore`, as a server does that restarts on another etcd.
 
-        Requests under way may see either state, or parts of both.
+        Requests in progress may see either state, or parts of both.
         """
         self.store.restore(state, bump=bump)
         self._definitions.reload()
@@ -344,7 +344,7 @@ class Api:
         self._remover.committed(kind, old, new)
 
     def _save_status(self, kind: Kind, value: JSON, status: JSON) -> None:
-        """Store the status that the server computes itself, over whatever else changes in the object meanwhile."""
+        """Store the status that the server computes itself, despite other changes of the object meanwhile."""
         key = (value["metadata"].get("namespace", ""), value["metadata"]["name"])
         held: JSON | None = value
         while held is not None and held["metadata"]["uid"] == value["metadata"]["uid"]:
@@ -359,7 +359,7 @@ def _once(warnings: list[str]) -> list[str]:
 
 
 def _check_dry_run(request: Request) -> None:
-    """`dryRun` knows one value; what looks like one that was meant must not be carried out. Raises 422."""
+    """`dryRun` has one valid value; a misspelt one must not be carried out. Raises 422."""
     asked, name = request.query.get("dryRun"), _OPTIONS.get(request.verb)
     if asked is not None and asked != "All" and name is not None:
         problem = errors.unsupported("dryRun", [asked], ("All",))

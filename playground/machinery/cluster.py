@@ -1,5 +1,5 @@
 """
-Starts and stops everything that lives behind the API server, as named daemon threads of this process.
+Starts and stops everything behind the API server, as named daemon threads of this process.
 
     machinery = Machinery(api, gpus_of=inventory)
     machinery.start()
@@ -65,7 +65,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What of the machinery there is: nothing that a real component does already."""
+    """The parts of the machinery to run: nothing that a real component already does."""
 
     controllers: bool = True
     scheduler: bool = True
@@ -80,7 +80,7 @@ def no_gpus(node: str) -> NodeGpus:
 
 class Machinery:
     """
-    `gpus_of(node)` tells the GPUs that a node's driver sees; it is asked when a container starts.
+    `gpus_of(node)` returns the GPUs that a node's driver sees; it is called when a container starts.
 
     `clock` gives epoch seconds for what is written into objects, `monotonic` the seconds that deadlines count in.
     """
@@ -235,7 +235,7 @@ class Machinery:
         return answer
 
     def logs(self, namespace: str, pod: str, container: str) -> str:
-        """For `Api.log_provider`; kubelets of others are not asked."""
+        """For `Api.log_provider`; other kubelets are not asked."""
         return self.kubelet.logs(namespace, pod, container) if self.kubelet is not None else ""
 
     def use_plugins(self, plugins: Plugins) -> None:

@@ -46,7 +46,7 @@ class Balancer:
         self.cut()
 
     def cut(self) -> None:
-        """Cut every connection that is open: who made them makes others, and gets another server."""
+        """Cut every open connection: clients connect again, to another server."""
         with self._lock:
             for each in self._open:
                 with contextlib.suppress(OSError):

@@ -77,7 +77,7 @@ def plural(kind: str) -> str:
 
 
 def path_of(document: JSON, *, named: bool = False) -> str:
-    """Where an object lives: its collection, or itself."""
+    """The path of an object's collection, or of the object itself."""
     metadata = document["metadata"]
     namespace = None if document["kind"] in _CLUSTER_SCOPED else metadata.get("namespace", "default")
     name = metadata["name"] if named else None
@@ -85,7 +85,7 @@ def path_of(document: JSON, *, named: bool = False) -> str:
 
 
 def apply(kube: Kube, document: JSON, *, within: float | None = None) -> None:
-    """Create the object; where it exists already it stays as it is. `within`: seconds that a large one may take."""
+    """Create the object; an existing one stays unchanged. `within`: seconds that a large one may take."""
     try:
         kube.create(path_of(document), document, timeout=within)
     except KubeConflict as error:

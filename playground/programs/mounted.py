@@ -1,8 +1,8 @@
 """
 A ConfigMap as a folder of files, as kubelet keeps it for a container that mounts it: the programs here are processes.
 
-Kubelet writes a new folder and then swaps the link `..data` to it, so that a reader finds the old content or the new
-one and never half of either. It takes up to a minute or two to notice a change; this notices at once.
+Kubelet writes a new folder and then swaps the link `..data` to it, so that a reader finds all of the old content or all
+of the new one. It takes up to a minute or two to notice a change; this notices at once.
 
 Must not: know what is in the ConfigMap.
 """

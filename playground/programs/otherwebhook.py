@@ -1,5 +1,5 @@
 """
-Somebody else's admission webhook: an HTTPS server that answers reviews as configured, for tests and benchmarks.
+A third-party admission webhook: an HTTPS server that answers reviews as configured, for tests and benchmarks.
 
 It works in the caller's own process, so that its time does not count as a program's.
 """

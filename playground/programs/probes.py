@@ -1,5 +1,5 @@
 """
-Small questions to ports of this machine: is one free, does somebody answer there.
+Small questions to ports of this machine: whether one is free, and whether a server answers there.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _OURS, _ONE_BY_ONE = claimed_ports(), threading.Lock()
 
 def free_port(among: Iterator[int] = _OURS) -> int:
     """
-    A TCP port of the loopback address that nobody listens on at the moment, and that no call has given, in any process
-    that lives. Raises `OSError` where none is left.
+    A TCP port of the loopback address on which no program listens now, and that no call in any living process has
+    returned. Raises `OSError` if none is left.
     """
     with _ONE_BY_ONE:
         for port in among:
@@ -72,7 +72,7 @@ def unverified() -> ssl.SSLContext:
 
 
 def accepts_tls(port: int) -> bool:
-    """Whether somebody answers a TLS handshake on the port."""
+    """Whether a server answers a TLS handshake on the port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as plain, unverified().wrap_socket(plain):
             return True

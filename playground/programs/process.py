@@ -1,5 +1,5 @@
 """
-The three programs as child processes, exactly as a cluster would run them: own process, own account, own log.
+The three programs as child processes, exactly as a cluster would run them: each with its own process, account and log.
 
 The playground never imports a program, so what it shows is what the command lines do. A program is ended by its
 process id, politely first.

@@ -1,5 +1,5 @@
 """
-The parts of kube-controller-manager that a cluster cannot do without, where only an API server is there.
+The parts of kube-controller-manager that a cluster needs, for a bare API server.
 
 Default service accounts, the garbage collection of what a deleted owner leaves behind, and the status of quotas, which
 the API server's own check reads. Deletion in the foreground, orphans and the end of namespaces are left out.
@@ -64,7 +64,7 @@ class Caretaker:
         return self._default_account(new["metadata"]["name"])
 
     def _account(self, old: JSON | None, new: JSON | None) -> Refused | None:
-        """One that was deleted comes back, as long as its namespace is there."""
+        """A deleted one is created again, as long as its namespace exists."""
         if new is not None or old is None or old["metadata"]["name"] != "default":
             return None
         return self._default_account(old["metadata"]["namespace"])

@@ -1,8 +1,8 @@
 """
 The command lines of a real control plane, and the files that they name.
 
-Nothing beyond what makes it small, quick and private to this machine: loopback addresses, no fsync, client rates that
-suit a test. Everything else is what Kubernetes does by default, admission plugins included.
+They only make it small, fast and private to this machine: loopback addresses, no fsync, client rates that suit a test.
+Everything else is what Kubernetes does by default, admission plugins included.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def plugins(verb: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def auditing(directory: Path, log: Path) -> Iterator[str]:
-    """Each write is noted once it was answered: who, what, and what admission said of it, without the object."""
+    """Each write is noted once it was answered: the user, the request, and admission's annotations, without the
+    object."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",

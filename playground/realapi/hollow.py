@@ -2,7 +2,7 @@
 Real kubelets over a container runtime that runs nothing: one process of Kubernetes' own `kubemark` for each node.
 
 With them the code that judges pods, keeps nodes and writes statuses is Kubernetes', in place of our stand-in. They have
-one CPU and 3.75 GiB each, whatever a node's description says, and print no logs. Kubemark reads no kubelet
+one CPU and 3.75 GiB each, regardless of a node's description, and print no logs. Kubemark reads no kubelet
 configuration, so what it does to a machine is kept small from outside: without a PATH it finds no iptables.
 """
 
@@ -104,7 +104,7 @@ def _deserted() -> Iterator[Path]:
             except ConnectionRefusedError:
                 yield path
             except OSError:
-                continue  # somebody else has removed it
+                continue  # another process has removed it
 
 
 def _remove(paths: Iterable[Path]) -> None:

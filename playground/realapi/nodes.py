@@ -100,7 +100,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is not let in, or that goes away, is no news."""
+        """A rejected or closed client connection is not reported."""
 
 
 def _handler(logs: Logs) -> type[BaseHTTPRequestHandler]:

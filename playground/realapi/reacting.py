@@ -1,7 +1,7 @@
 """
 One thread that gets what changed, for the small duties alongside the machinery.
 
-A duty that fails is tried again a moment later: whatever it was about may be in the middle of its own change.
+A failed duty is tried again a moment later: its object may be in the middle of a change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SYNC_SECONDS = 30.0
 
 
 class Reactor:
-    """Watches some resources, and does for each what its duty says, one change after the other."""
+    """Watches some resources, and runs the duty of each, one change after the other."""
 
     def __init__(self, client: Client, duties: Sequence[tuple[Resource, Duty]], stop: threading.Event) -> None:
         self._stop = stop

@@ -1,9 +1,9 @@
 """
 A real control plane: etcd, kube-apiserver and what else the folder of KUBEBUILDER_ASSETS has, with hollow kubelets.
 
-The other `ControlPlane` besides the embedded one, so that what is shown there can be shown here. What the folder lacks
-of kube-scheduler and kube-controller-manager is stood in for by the machinery of the embedded cluster, over HTTPS.
-Everything listens on loopback only, is ended by its process id, and leaves nothing behind.
+The other `ControlPlane` besides the embedded one, so that what is shown there can be shown here. The machinery of the
+embedded cluster replaces a missing kube-scheduler or kube-controller-manager, over HTTPS. Everything listens on
+loopback only, is ended by its process id, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Real:
     A real API server with everything behind it. `gpus_of` gives the GPUs of a node, for the container runtime's part.
 
     `scheduler` and `controllers`: whether the folder's own kube-scheduler and kube-controller-manager are started where
-    they are there; the machinery does their work otherwise. `stand_in`: whether it is the nodes' kubelets, too; where
-    it is not, somebody else runs them, and the real controllers judge nodes by their heartbeat. `hollow`: each node's
-    kubelet is the folder's `kubemark`, which must be there; `offers` are extended resources, by node, that such a
-    kubelet has of device plugins. `audit`: as of `RealServer`.
+    they are there; the machinery does their work otherwise. `stand_in`: whether it is the nodes' kubelets, too; if not,
+    others run them, and the real controllers judge nodes by their heartbeat. `hollow`: each node's kubelet is the
+    folder's `kubemark`, which must be there; `offers` are extended resources, by node, that such a kubelet has of
+    device plugins. `audit`: as of `RealServer`.
     """
 
     def __init__(

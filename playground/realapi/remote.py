@@ -2,8 +2,8 @@
 A real API server as the machinery knows one: paths, verbs, refusals as values, watches that end.
 
 The machinery was written for a server in its own process, which cannot be away. This one can: while it is, reads wait
-for it, as does a write that surely was not taken in; a write whose outcome is unknown is a 504, and whoever sent
-it learns from the watch what became of it.
+for it, and so does a write that certainly was not processed; a write with an unknown outcome is a 504, and its sender
+learns the result from the watch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RemoteApi:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting."""
         self._closed.set()
 
     def call(

@@ -1,5 +1,5 @@
 """
-A real kube-apiserver and its etcd, and nothing else: the one harness that every test of a real API server stands on.
+A real kube-apiserver and its etcd, and nothing else: the one harness of all tests with a real API server.
 
 Both listen on loopback only, are ended by their process ids, and leave nothing behind.
 """
@@ -129,8 +129,8 @@ class RealServer:
         """
         A kubeconfig, as YAML, with which a client is that user.
 
-        A service account gets a token that the API server issued, bound to its node or pod where the user has one, as
-        its pod's would be; anybody else a client certificate. Raises ValueError for what neither can say of a user.
+        A service account gets a token that the API server issued, bound to its node or pod if the user has one, as its
+        pod's would be; any other user gets a client certificate. Raises ValueError for a user that neither can express.
         """
         if user.name.startswith(_ACCOUNT):
             return self._document({"token": self._token(user)})

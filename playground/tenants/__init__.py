@@ -1,1 +1,1 @@
-"""`make demo-tenants`: what several teams on few cards get, one scene for each thing that docs/tenants.md promises."""
+"""`make demo-tenants`: what several teams on few cards get, one scene for each promise of docs/tenants.md."""

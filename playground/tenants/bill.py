@@ -1,5 +1,5 @@
 """
-Two teams hold shares while the allocator is killed and starts again: what each has to pay, and what nobody held.
+Two teams hold shares while the allocator is killed and starts again: what each pays, and what was free.
 
 What Prometheus would read is read here, from the allocator's metrics, since nothing of it is in the API server.
 """
@@ -21,8 +21,8 @@ _PRICE, _MONTH = 0.35, 730
 """Of a T4 in an hour, and hours."""
 _LAG = 3.0
 """
-Seconds. A reading is behind by up to a renewal of the lease, so two readings differ by less than this; a time that
-nobody counted is at least the term of the one that was killed.
+Seconds. A reading is behind by up to a renewal of the lease, so two readings differ by less than this; an uncounted
+time is at least the term of the killed one.
 """
 _LINE = re.compile(
     r'^gpufraction_(?:share_held|gpu_free)_seconds_total\{(?:namespace="([^"]*)")?.*\} (\S+)$', re.MULTILINE

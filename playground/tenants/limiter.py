@@ -1,7 +1,7 @@
 """
 A folder that a node's agent takes for HAMi-core's library, so that the node publishes the level `preload`.
 
-Nothing is limited by it: the played containers compute nothing.
+It limits nothing: the simulated containers compute nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-Cores that are reserved: each pod has whole chunks of a card's multiprocessors, which nobody else can use.
+Reserved cores: each pod has whole chunks of a card's multiprocessors, which no other pod can use.
 
-The agent, the supervisor of MPS and the agreement between them are the real ones; NVIDIA's daemon is played
+The agent, the supervisor of MPS and their interface are real; NVIDIA's daemon is simulated
 (`playground.programs.mps_control`), so what a card would do is not shown.
 """
 

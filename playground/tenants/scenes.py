@@ -1,5 +1,5 @@
 """
-What a scene is: something that teams do on a cluster of its own, what must come of it, and what came of it.
+A scene: something that teams do on a cluster of its own, the expected outcome, and the actual one.
 
 Everything observed is read from the API server, or from the plugin's output. A scene of a thing that is off by default
 names the flags that switch it on.
@@ -28,7 +28,7 @@ _PLUGIN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came of a scene: it is as it should be if the two lines are equal. `said`: lines for people."""
+    """The outcome of a scene: correct if the two lines are equal. `said`: lines for people."""
 
     expected: str
     observed: str

@@ -1,1 +1,1 @@
-"""One archive for installations that reach no registry and no index."""
+"""One archive for installations without access to a registry or an index."""

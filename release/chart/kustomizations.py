@@ -21,7 +21,7 @@ from release.chart.tree import ABSENT, Node, Unsupported, When, edited, merged, 
 
 JSON = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The same language either way; the one in C is many times faster, and not everywhere."""
+"""Both read the same language; the one in C is many times faster, but not available everywhere."""
 _FIELDS = frozenset(
     {
         "apiVersion", "kind", "metadata", "resources", "components", "patches", "labels", "images",

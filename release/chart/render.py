@@ -241,7 +241,7 @@ def _turning_on(name: str, manifests: Manifests) -> Iterator[str]:
 
 
 def _set(name: str, manifests: Manifests) -> str:
-    """A component is on where the values say so, and else where an overlay or another component has it."""
+    """A component is on if the values say so, or else if an overlay or another component has it."""
     overlays = [switch.partition("/")[2] for switch in manifests.components[name] if switch.startswith("overlay/")]
     parts = [_variable(other) for other in _turning_on(name, manifests)]
     if overlays:
@@ -251,7 +251,7 @@ def _set(name: str, manifests: Manifests) -> str:
 
 
 def _checks(manifests: Manifests) -> str:
-    """A template without objects: it refuses choices that do not go together."""
+    """A template without objects: it refuses choices that cannot be combined."""
     lines = ["{{- /* Refuses what cannot work. Made by `make chart`. */ -}}"]
     lines += [_set(name, manifests) for name in _in_order(manifests)]
     lines += _refused(

@@ -22,7 +22,7 @@ _WIDTH = 100
 
 @dataclass
 class Choices:
-    """What of the manifests values may change."""
+    """The parts of the manifests that values may change."""
 
     image: JSON = field(default_factory=dict)
     images: dict[str, JSON] = field(default_factory=dict)
@@ -205,7 +205,7 @@ _POOL = _closed(
         **_OF_NODES,
         "name": {"type": "string", "minLength": 1, "maxLength": 63},
         "nodeSelector": {**_SELECTOR, "minProperties": 1},
-        # The programs read what a node has, and refuse what they cannot.
+        # The programs read what a node has, and refuse invalid content.
         "node": {"type": "object"},
         "spare": {"type": "integer", "minimum": 0},
     },
@@ -225,7 +225,7 @@ _OPTIONS = _closed(
         "minMemory": _AMOUNT,
         "minPercent": _whole(1, 100),
         "pools": {"type": "array", "items": _POOL},
-        # The programs read the arguments of kube-scheduler, and refuse what they cannot.
+        # The programs read the arguments of kube-scheduler, and refuse invalid ones.
         "schedulerProfiles": {"type": "array", "items": {"type": "object"}},
     }
 )

@@ -1,4 +1,4 @@
-"""The dashboard of the whole cluster: how much there is, how much is held, who waits, and which nodes are requested."""
+"""The dashboard of the whole cluster: what exists, what is held, which pods wait, and which nodes are requested."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 The dashboard for the person on call: which alerts fire, a panel for each alert, and the figures behind faults.
 
 A panel of an alert shows what the alert's expression looks at and a line where it fires; its title is the alert's name,
-and its text the alert's own. So the alerts stay the only place where a threshold stands.
+and its text the alert's own. So thresholds are only in the alerts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UID = "gpufraction-on-call"
 SEVERITIES = ("critical", "warning", "info")
 _UNITS = {"GpufractionCertificateEnds": "s", "GpufractionAdmissionSlow": "s", "GpufractionAdmissionFaults": "ops"}
 _UNITS |= {"GpufractionWebhookCrowded": "ops", "GpufractionAllocatorSilent": "ops"}
-"""What an alert's expression is measured in; a number where nothing stands here."""
+"""The unit of an alert's expression; a number if it is not listed here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ RATE = "$__rate_interval"
 RANGE = "$__range"
 """The time that the page shows."""
 _OF_EACH_REPLICA = (LEADER, ALLOCATOR_OPTIONS_REFUSED)
-"""Gauges of the allocator that say something of the replica, not of the cluster."""
+"""Gauges of the allocator that describe the replica, not the cluster."""
 
 
 def series(spec: MetricSpec, where: str = "") -> str:

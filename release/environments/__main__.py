@@ -27,7 +27,7 @@ _MOST_FILES = 500
 
 
 def read(files: Iterable[Path]) -> tuple[dict[str, ConformanceReport], list[str]]:
-    """The reports by the names of their files, and a line for each file that is none."""
+    """The reports by the names of their files, and a line for each invalid file."""
     found, wrong = dict[str, ConformanceReport](), list[str]()
     for file in sorted(files)[:_MOST_FILES]:
         try:

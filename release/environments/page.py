@@ -41,7 +41,7 @@ KNOWN_IMAGES = (
     KnownImage("Flatcar Container Linux", "Flatcar Container Linux"),
     KnownImage("Talos", "Talos"),
 )
-"""The rows that stay "not tried" until somebody sends a report."""
+"""The rows that stay "not tried" until a report arrives."""
 
 _INTRO = f"""\
 # Tested environments

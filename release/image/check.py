@@ -2,7 +2,7 @@
 Judge the environment that is the image: the right things in it, at the tested versions, and every program starts.
 
 Run by `build.sh` with the environment's own Python, in the image's build stage and in CI alike. The programs are
-started as they are on a cluster: as nobody in particular, and with nothing of the sources in sight.
+started as on a cluster: as an unprivileged user, and without access to the sources.
 
 Must not: need anything beyond the standard library, change the environment, or find our code anywhere but in it.
 """
@@ -78,7 +78,7 @@ def lacking(source: Path, site: Path, packages: Iterable[str]) -> list[str]:
 
 
 def packages_in(source: Path) -> list[str]:
-    """The packages that lie there."""
+    """The packages in that folder."""
     return sorted(file.parent.name for file in source.glob("*/__init__.py"))
 
 

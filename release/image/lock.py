@@ -3,11 +3,10 @@
 for the plugin in one file, whose packages are plain Python and therefore of older versions.
 
 The index is asked, by pip itself, what it would install for each Python and each architecture, and says the hash of it.
-What a wheel is made of is believed once, when this runs, and never again: the image is built with `--require-hashes`,
-so a file that somebody exchanges later is refused. Wheels of a local folder do not count, since they may have
-been built here.
+A wheel's content is trusted once, when this runs, and never again: the image is built with `--require-hashes`, so a
+file that is exchanged later is refused. Wheels of a local folder do not count, since they may have been built here.
 
-Must not: choose a version; those stand in constraints.txt, and the plugin's in release/plugin/plugin.txt.
+Must not: choose a version; versions are in constraints.txt, and the plugin's in release/plugin/plugin.txt.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 `make pin-images`: the digests of the images that are not ours, looked up in their registries and written where they are
 named: the base in the Containerfile, HAMi's in the component preload.
 
-A tag may be given to other content tomorrow, a digest may not. A digest is the SHA-256 of an image's list for all
-architectures, as the registry answers it to skopeo, crane or docker, whichever is here.
+A tag may get other content later, a digest may not. A digest is the SHA-256 of an image's list for all architectures,
+as the registry answers it to skopeo, crane or docker, whichever is here.
 
 Must not: pull an image, or change which version is named.
 """
@@ -61,7 +61,7 @@ def digest(image: str, run: Run = output, has: Callable[[str], object] = shutil.
 
 
 def pinned(text: str, pattern: re.Pattern[str], of: Callable[[str], str]) -> str:
-    """The text with the image's digest as `of` says it. Raises `Unfit` where no image is named."""
+    """The text with the image's digest from `of`. Raises `Unfit` if no image is named."""
     found = pattern.search(text)
     if found is None:
         raise Unfit(f"nothing fits {pattern.pattern}")

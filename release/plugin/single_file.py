@@ -32,7 +32,7 @@ WITH_SPEEDUPS = frozenset({"charset-normalizer", "pyyaml"})
 _COMPILED = (".so", ".pyd", ".dylib")
 _LEFT_OUT = (*_COMPILED, ".pyi", ".pyc")
 _ABOUT = ("METADATA", "entry_points.txt")
-"""What a package says of itself that the plugin may read; the rest differs from machine to machine."""
+"""A package's metadata that the plugin may read; the rest differs between machines."""
 _FILE, _FOLDER = 0o100644 << 16, 0o040755 << 16 | 0x10
 """How a member is marked: as a file or as a folder, by Unix and by DOS."""
 _TIME = (1980, 1, 1, 0, 0, 0)

@@ -1,5 +1,5 @@
 """
-The names that a misspelt one may mean, and names of others that must not be taken for one.
+The names that a misspelt one may mean, and other systems' names that must not be taken for one.
 
 `suggest` is what the policy's expressions do, in Python. A test compares the two, and `python -m release.warnings`
 counts with it the names of others that would be taken for a misspelt one.

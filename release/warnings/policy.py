@@ -2,8 +2,8 @@
 `manifests/policies/warnings.yaml`: a ValidatingAdmissionPolicy that warns of mistakes in what a tenant applies.
 
 kubectl shows a warning where the manifest is applied; what the webhook says of a Deployment's pods reaches its
-controller instead. All that is about names is made from the tables of `release.warnings.names`, and a test compares
-what the API server finds with their functions. Only CEL of Kubernetes 1.30 is used.
+controller instead. Everything about names is made from the tables of `release.warnings.names`, and a test compares the
+API server's findings with their functions. Only CEL of Kubernetes 1.30 is used.
 
 The API server ends an expression at a million steps. So names are compared by regular expressions, which it compiles
 once, and letter by letter only to say what the first wrong name means. `MOST_CONTAINERS`, `MOST_RESOURCES` and

@@ -135,8 +135,8 @@ class Kube:
         """
         A whole collection, read in pages of `page` objects from one consistent version.
 
-        of: what is kept of each object, and what becomes of one that is too large. Programs always name it.
-        trim: applied to what is kept, before the next object is decoded.
+        of: what is kept of each object, and what replaces one that is too large. Programs always name it. trim: applied
+        to what is kept, before the next object is decoded.
         """
         items: list[JSON] = []
         version = ""
@@ -158,7 +158,7 @@ class Kube:
         timeout: float | None = None,
     ) -> Iterator[Page]:
         """
-        What `list` reads, page by page as it comes, for callers that need not hold all of it at once.
+        What `list` reads, page by page, for callers that need not hold all of it at once.
 
         Users choose how large objects are. So a page of more than `_PAGE_BYTES` is dropped and read again with fewer
         objects, and one thread at a time decodes a page. A page of one object has at most `wire.MOST_BYTES`.
@@ -198,11 +198,11 @@ class Kube:
             yield Page(items, str(meta.get("resourceVersion") or ""), first, not token)
             if not token:
                 return
-            if 2 * length <= _PAGE_BYTES:  # else the next page would be too large, and read in vain
+            if 2 * length <= _PAGE_BYTES:  # otherwise the next page would be too large, and read in vain
                 page = min(most, page * 2)
 
     def _kept(self, of: ObjectKind, found: JSON, length: int) -> JSON | None:
-        """What is kept of an object; None where nothing is. `length`: of its text."""
+        """What is kept of an object; None if nothing is. `length`: of its text."""
         try:
             kept = of.keep(found)
             if not of.is_beyond(kept, length):
@@ -210,7 +210,7 @@ class Kube:
             reduced = of.beyond(kept) if of.beyond is not None else None
         except Exception:  # of another shape than its API promises
             if length <= of.most:
-                return found  # the next reader finds out whose fault it is
+                return found  # the next reader finds the cause
             reduced = None
         self._oversized(of, kinds.name_of(found), length)
         return reduced
@@ -263,7 +263,7 @@ class Kube:
     ) -> Generator[JSON, None, None]:
         """Changes of a collection after `resource_version`, as {"type", "object"}, bookmarks included.
 
-        of: what is kept of each object. One that is left out comes as DELETED with its name, whatever happened to it.
+        of: what is kept of each object. One that is left out comes as DELETED with its name, for any kind of change.
 
         Ends when the server ends it (after timeout_seconds at the latest) or when the consumer leaves the loop.
         on_open is called once the server has accepted, with a function that ends the stream from any thread.

@@ -16,7 +16,7 @@ from runtime.kubernetes.wire import JSON
 _LONGEST_NAME = 200
 """Characters of the object's name in the Event's name, which Kubernetes completes and limits to 253."""
 _NO_NAMESPACE = "default"
-"""Where Kubernetes keeps the Events of objects that have no namespace."""
+"""The namespace in which Kubernetes keeps the Events of objects without one."""
 
 
 def about(kind: str, namespace: str, name: str, uid: str, *, version: str = "v1") -> JSON:
@@ -42,7 +42,7 @@ def record(
 
     `at`: the time as Kubernetes writes it. `component`, `host`: the program that reports, and its node if it has one.
     `message` is made fit to be shown and cut to what the API server accepts. Events with the same `once` have one name,
-    so there is one of them, however often it is recorded; empty: each has its own.
+    so there is one of them, even if recorded several times; empty: each has its own.
     """
     namespace = involved.get("namespace") or _NO_NAMESPACE
     start = f"{involved['name'][:_LONGEST_NAME]}."

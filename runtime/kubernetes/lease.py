@@ -1,5 +1,5 @@
 """
-One leader at a time, by a Lease. A leader knows by its own clock when it is no longer one.
+One leader at a time, by a Lease. A leader knows by its own clock when its term ends.
 
 The decisions are pure: `step` reads the Lease and returns what to do, and `campaign` chains the calls of one round.
 `Leader` is the thread that makes the calls. Why two leaders never overlap:
@@ -19,13 +19,14 @@ deleted and made again. No content of the record shortens that time, apart from 
 
 - A Lease that is missing is created without a holder, and that version ages like any other.
 - A record without a holder is a release if the leader wrote it *directly after* the version that it names: the server's
-  own history says so (`FirstAfter`). A copy of a release that somebody puts back later has another version.
-- A leader that finds another record than its own stops at once, and waits like the others. It may renew where the
-  record is its own and its time is not over, since nobody can have led meanwhile; and where nobody wrote since it did.
+  own history says so (`FirstAfter`). A copy of a release that is restored later has another version.
+- A leader that finds a record other than its own stops at once, and waits like the others. It may renew if the record
+  is its own and its time is not over, because no other can have led meanwhile; and if nothing was written since its own
+  write.
 
 Record format: https://kubernetes.io/docs/concepts/architecture/leases/ (coordination.k8s.io/v1).
 
-Must not: decide anything but who leads. The caller asks `is_leader()` again right before each write.
+Must not: decide anything except which replica leads. The caller asks `is_leader()` again right before each write.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ log = logging.getLogger(__name__)
 RELEASED = "gpufraction.io/released-after"
 """Annotation of a released Lease: the resourceVersion that the release replaced."""
 LONGEST = 300.0
-"""Seconds; no lease_duration is longer, so a record that states more is believed no longer than this."""
+"""Seconds; no lease_duration is longer, so this bounds what a record states."""
 _MOST_TRANSITIONS = 2**31 - 1
 NEW = "it is new"
 
@@ -116,7 +117,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Another candidate leads, or may still believe so. Look again later."""
+    """Another candidate leads, or may still believe that it leads. Look again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def step(
     if before.ours is not None:
         if lease is not None and _still_ours(observed, before, me, now):
             return observed, LeaseWrite("replace", _held(lease, me, before.term, before.spec, wall, timing))
-        # Whatever became of our record: what we decided under it ends here, before anything else is written.
+        # What we decided under our record ends here, before anything else is written.
         return replace(_deposed(observed), trouble=_trouble(lease, me)), Follow()
     if lease is None:
         trouble = "" if before.looked_at is None else _trouble(None, me)
@@ -163,7 +164,7 @@ def step(
 
 
 def _seen(lease: JSON | None, observed: Observed, now: float, wall: str) -> Observed:
-    """What is known with the Lease just read. Any write of anybody begins a new count, since it may be a leader's."""
+    """What is known with the Lease just read. Any write begins a new count, because it may be a leader's."""
     if lease is None:
         return replace(observed, version=None, changed_at=now, looked_at=now)
     spec, version = lease.get("spec") or {}, version_of(lease)
@@ -208,7 +209,7 @@ def _deposed(observed: Observed) -> Observed:
 
 
 def _trouble(lease: JSON | None, me: str) -> str:
-    """What somebody else did to the Lease, if another candidate would not have done it."""
+    """What was done to the Lease, if no candidate would have done it."""
     if lease is None:
         return "somebody deleted it"
     spec = lease.get("spec") or {}
@@ -221,7 +222,7 @@ def _trouble(lease: JSON | None, me: str) -> str:
 
 
 def holder_of(spec: JSON | None) -> str:
-    """Whom the record names; empty if nobody."""
+    """The holder that the record names; empty if none."""
     return str((spec or {}).get("holderIdentity") or "")
 
 
@@ -259,7 +260,7 @@ def _patience(observed: Observed, timing: LeaseTiming) -> float:
 def _renewed_at(lease: JSON, spec: JSON, observed: Observed, now: float, wall: str) -> float:
     """
     When the record just read was renewed, on the local clock; by the two wall clocks, but not before the last look at
-    the record that it followed. Where it does not say, or is older than its Lease (a backup), now.
+    the record that it followed. If it does not say, or is older than its Lease (a backup), now.
     """
     if observed.renewed_at is not None and spec.get("renewTime", "") == (observed.spec or {}).get("renewTime"):
         return observed.renewed_at  # a release, or somebody's edit
@@ -297,7 +298,7 @@ def annotated(lease: JSON, annotations: Mapping[str, str | None]) -> JSON:
 
 
 def _vacant(observed: Observed, timing: LeaseTiming) -> JSON:
-    """A record that nobody holds, for a Lease that is missing. It is taken when it is old enough."""
+    """A record without a holder, for a missing Lease. It is taken when it is old enough."""
     return {
         "leaseDurationSeconds": max(1, math.ceil(_patience(observed, timing))),
         "leaseTransitions": min(observed.term, _MOST_TRANSITIONS),
@@ -306,7 +307,7 @@ def _vacant(observed: Observed, timing: LeaseTiming) -> JSON:
 
 def released(lease: JSON, me: str, observed: Observed, *, now: float) -> JSON | None:
     """
-    The Lease just read without its holder, so that the next candidate need not wait; None where it is not ours to give.
+    The Lease just read without its holder, so that the next candidate need not wait; None if it is not ours.
 
     `observed` is what was known while we led, though we decide nothing any more. The renewTime stays: up to there the
     holder answered for the time, and from there the next one does (`Covered`).
@@ -386,8 +387,7 @@ def _covers_from(observed: Observed, sent_at: float) -> float:
     """
     From when on our renewals cover the time: without a gap while the record stays ours, else from the one before.
 
-    Where somebody deleted the Lease, nobody knows the last record, and time is lost rather than answered for
-    twice.
+    If the Lease was deleted, the last record is unknown, and time is lost rather than counted twice.
     """
     if observed.ours is not None and observed.covers_from is not None:
         return observed.covers_from
@@ -446,8 +446,8 @@ class Leader:
 
     def token(self) -> int | None:
         """
-        The number of the term while leading, else None. Greater than any that this process had or saw before, whatever
-        was written into the Lease since; compare it only within the process.
+        The number of the term while leading, else None. Greater than any that this process had or saw before,
+        regardless of later writes to the Lease; compare it only within the process.
         """
         observed = self._observed
         return observed.term if observed.leading(self._clock()) else None
@@ -561,7 +561,7 @@ class Leader:
             return None
 
     def _first_after(self, version: str) -> JSON | None:
-        """What was written to the Lease first after that version; None where it was deleted, or nothing was."""
+        """What was first written to the Lease after that version; None if it was deleted, or nothing was."""
         one = {"fieldSelector": f"metadata.name={self._name}"}
         path = leases(self._namespace)
         watch = self._kube.watch(path, resource_version=version, query=one, timeout_seconds=2, of=kinds.LEASES)

@@ -1,6 +1,6 @@
 """
-Logs that objects are larger than what is read of their kind: at most one line per kind and minute, since anyone who
-makes such objects chooses how many there are.
+Logs that objects are larger than what is read of their kind: at most one line per kind and minute, because their
+authors choose how many there are.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _SHOWN = 64
 
 def segment(what: str, text: str) -> str:
     """
-    The text as one part of a path or a value of a field selector, where it stands for nothing but itself.
+    The text as one part of a path or a value of a field selector, where it stands only for itself.
 
     Raises `KubeBadName`, which names `what` this is, for anything else: empty, `.` and `..`, and any of the characters
     that separate, quote or end a path or a selector.
@@ -38,7 +38,7 @@ def segment(what: str, text: str) -> str:
 
 
 def checked(path: str) -> str:
-    """A whole path, however it was made. Raises `KubeBadName` where the server may read another one from it."""
+    """A whole path from any source. Raises `KubeBadName` if the server may read a different one from it."""
     if not _PATH.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
         raise KubeBadName(f"path {path[:_SHOWN]!a}: expected names between slashes, without quoting or query")
     return path

@@ -181,7 +181,7 @@ class _PooledResponse:
             if most is not None and length > most:
                 self.close()
                 raise TooLong
-            # The socket's timeout limits each silence only, so a server that drips bytes would hold us for ever.
+            # The socket's timeout limits each silence only, so a server that drips bytes would hold us forever.
             if time.monotonic() > self._deadline:
                 self.close()
                 raise KubeTimeout(f"{self._what}: the answer did not end in time")
@@ -309,7 +309,7 @@ def _is_handshake(error: BaseException) -> bool:
 
 
 def _why(error: BaseException) -> str:
-    """The operating system's words, such as "Connection refused"; else the name of the failure."""
+    """The operating system's message, such as "Connection refused"; else the name of the failure."""
     words = (seen.strerror for seen in _chain(error) if isinstance(seen, OSError))
     return next(filter(None, words), type(error).__name__)
 

@@ -98,7 +98,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """Follow the changes from `resource_version`, after so many seconds, for `timeout_seconds`."""
+    """Follow the changes from `resource_version`, after this many seconds, for `timeout_seconds`."""
 
     after: float
     resource_version: str
@@ -113,7 +113,7 @@ class Timing:
     backoff: float = 0.2  # before the first retry, doubled for each failure in a row
     backoff_cap: float = 30.0
     healthy_after: float = 1.0  # a watch that lived this long was no failure, however it ended
-    doubt_after: int = 5  # so many answered failures in a row put the version itself in doubt
+    doubt_after: int = 5  # after this many answered failures in a row, the version itself may be wrong
 
 
 class Reflector:
@@ -217,14 +217,12 @@ class Informer:
 
     handler: called with every event, in order, on this thread only. When it raises, its view may lack an event: the
     failure is counted in `workers`, and after the pause that `workers` gives the collection is listed again. Without
-    `workers` the exception ends the thread, and in our programs the process.
-    of: what is kept of each object, and what becomes of one that is too large. Programs always name it.
-    trim: applied to what is kept. May change and return the object that it was given.
-    on_restart: called with the reason whenever a list or a watch fails; for a metric.
-    optional: the server may not serve this kind. Then the collection is empty, and it is listed again later.
-    wait: waits so many seconds or until stopped, for tests that own the time.
-    parts: a list comes as `Part` after `Part` while it is read, instead of as one `Replaced`.
-    page: objects per request while listing.
+    `workers` the exception ends the thread, and in our programs the process. of: what is kept of each object, and what
+    becomes of one that is too large. Programs always name it. trim: applied to what is kept. May change and return the
+    object that it was given. on_restart: called with the reason whenever a list or a watch fails; for a metric.
+    optional: the server may not serve this kind. Then the collection is empty, and it is listed again later. wait:
+    waits this many seconds or until stopped, for tests that own the time. parts: a list comes as `Part` after `Part`
+    while it is read, instead of as one `Replaced`. page: objects per request while listing.
     """
 
     def __init__(

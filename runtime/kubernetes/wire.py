@@ -25,7 +25,7 @@ The most that one object has. An API server takes requests of 3 MiB, and JSON ne
 _DEEPEST = 100
 """
 Levels of a value that are read where it has more than Python can decode. No kind of Kubernetes has thirty, but users
-can nest ten thousand in what an API server keeps as it is: anybody who may write an object writes its `managedFields`.
+can nest ten thousand in what an API server keeps as it is: anyone who may write an object writes its `managedFields`.
 """
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -113,8 +113,8 @@ def _decoded(text: str, start: int) -> tuple[Any, int]:
     """
     The value that begins here, and where it ends.
 
-    One object that nobody could read would keep its whole collection from being read. So of a value that is nested too
-    deeply what is below `_DEEPEST` levels becomes null.
+    One unreadable object would make its whole collection unreadable. So in a value that is nested too deeply,
+    everything below `_DEEPEST` levels becomes null.
     """
     try:
         return _DECODER.raw_decode(text, start)

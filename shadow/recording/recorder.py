@@ -3,8 +3,9 @@ What is seen of nodes and pods in, records out. Every event gives the lines that
 
     begin -> nodes, pods (as listed) -> listed -> node, pod, ... -> snapshot (a new file) -> node, pod, ...
 
-Bounded, whatever is created: so many pods are followed at once, and of one namespace so many are new in an hour; of
-further ones the number is recorded. Pods without a GPU are followed on nodes with cards only. Pure: time is passed in.
+Bounded for any number of pods: only so many are followed at once, and so many new ones of a namespace in an hour; only
+the number of further ones is recorded. Pods without a GPU are followed only on nodes with cards. Pure: time is passed
+in.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ JSON = dict[str, Any]
 MOST_PODS = 50_000
 """Pods that are followed at once. One takes about 1 KiB of memory."""
 OF_ONE = 4
-"""One namespace has at most one in so many of them, so that nobody fills the recording of all others."""
+"""One namespace has at most one in this many of them, so that it cannot fill the recording of all others."""
 MOST_NEW = 5_000
 """Pods of one namespace that are recorded within an hour. One takes about 400 bytes of a file."""
 MOST_NODES = 10_000
@@ -81,7 +82,7 @@ class _SeenNode:
     cards: Cards = ()
     listed: Cards = ()
     written: tuple[Any, ...] | None = None
-    """What was recorded of it last; None where it was not."""
+    """Its last record; None if it has none."""
     changes: int = 0
     """Its changes in this hour."""
 
@@ -217,7 +218,7 @@ class Recorder:
         return made
 
     def pod_changed(self, pod: Mapping[str, Any], now: float) -> list[Record]:
-        """A pod is new or changed. One that an error of ours comes of is left out, and the others are recorded."""
+        """A pod is new or changed. A pod that causes an internal error is left out, and the others are recorded."""
         try:
             return self._pod_changed(pod, now)
         except Exception:
@@ -314,7 +315,7 @@ class Recorder:
         return [LeftOut(now, namespace, number) for namespace, number in sorted(found.items())]
 
     def snapshot(self, now: float) -> Iterator[Record]:
-        """All that is followed, for the beginning of a file, which can be read without those before it."""
+        """Everything that is followed, for the beginning of a file, so that it can be read without earlier files."""
         yield Begin(now, False)
         for name, seen in self._nodes.items():
             if seen.written is not None:

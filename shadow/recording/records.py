@@ -111,7 +111,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """So many pods of the namespace were not recorded."""
+    """This many pods of the namespace were not recorded."""
 
     at: float
     namespace: str
@@ -152,7 +152,7 @@ def _part(part: HeldPart) -> list[Any]:
 
 
 def decode(line: str) -> Record | None:
-    """The record of a line; None where it cannot be read."""
+    """The record of a line; None if it cannot be read."""
     if len(line) > LONGEST_LINE:
         return None
     try:

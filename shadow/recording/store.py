@@ -1,5 +1,5 @@
 """
-The files of a recording: written line by line, each bounded, the oldest removed where all of them are too large.
+The files of a recording: written line by line, each bounded; the oldest is removed if all of them are too large.
 
 A file begins with a snapshot, so the files after one that was removed can be read. Full files are compressed. A
 recorder that was killed loses the lines of its last second at most; its last line may be cut, which readers expect.
@@ -44,7 +44,7 @@ class RecordingWriter:
     """
     Appends records. `snapshot` gives what a new file begins with. `most`: bytes of all files together.
 
-    Raises `OSError` where the disk does not take a write.
+    Raises `OSError` if a write to the disk fails.
     """
 
     def __init__(self, directory: Path, snapshot: Callable[[], Iterable[Record]], *, most: int) -> None:

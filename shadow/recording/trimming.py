@@ -1,8 +1,8 @@
 """
 What is kept of a pod: what its author asked for, without its identity, its place and what other systems wrote on it.
 
-The webhook and the allocator read nothing else. Environment variables are kept where they concern GPUs, since others
-may hold secrets; volumes and images are not kept. Pods that differ in nothing else have one template. Pure.
+The webhook and the allocator read nothing else. Environment variables are kept only if they concern GPUs, because
+others may hold secrets; volumes and images are not kept. Pods that are otherwise equal have one template. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
-What really happened by the recording: how long pods waited, how many cards were in use, which cards were overcommitted.
+What really happened according to the recording: how long pods waited, how many cards were in use, which cards were
+overcommitted.
 
-Where a system does not say which card a pod has, its node's cards are counted as if the pods were packed: as few cards
-as can hold them. So a saving is never overstated. Pure.
+If a system does not say which card a pod has, its node's cards are counted as if the pods were packed onto as few cards
+as can hold them. So savings are never overstated. Pure.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class _Actual:
         self._again(change.name)
 
     def _take_up(self, name: str, at: float) -> None:
-        """Count what pods held of cards that nobody knew yet: a recorder that starts lists pods older than itself."""
+        """Count what pods held of cards that were not known yet: a starting recorder lists older pods."""
         known = self._nodes[name]
         for uid, parts in list(known.parts.items()):
             if any(part.uuid in self._cards for part in parts):

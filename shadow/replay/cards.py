@@ -1,8 +1,8 @@
 """
 The cards of a recorded node as a node agent of ours would report them, and the Node as it would be after the switch.
 
-After the switch no other system gives GPUs out there, so its resources are gone from the node's allocatable. Nothing is
-known of how GPUs reach containers or of what limits them: pods are placed as if every way worked. Pure.
+After the switch no other system gives GPUs out there, so its resources are gone from the node's allocatable. Delivery
+and isolation are unknown: pods are placed as if every way worked. Pure.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The recorded demand through the webhook's admission and the allocator's core, in virtual time.
 
 Each pod is admitted as the webhook would admit it, decided by the allocator's controller, and leaves after it has run
-as long as it did. A pod that somebody deleted leaves when it was deleted, whether it has started or not. Writes take no
-time and never fail, kube-scheduler binds at once, and no pod is evicted. What a cluster has besides, such as volumes,
+as long as it did. A deleted pod leaves when it was deleted, whether it has started or not. Writes take no time and
+never fail, kube-scheduler binds at once, and no pod is evicted. What a cluster has besides, such as volumes,
 namespaces' labels and the pods of nodes without cards, is not known here.
 
 Nothing here decides: `webhook.admission` and `allocator.scheduler` do, as they do in a cluster. Pure: the only clock is
@@ -312,7 +312,7 @@ class VirtualCluster:
         try:
             self._admitted(pod)
         except Exception as error:
-            # An error of ours stays with its pod, as it does in the programs. It is counted, and reported.
+            # An internal error affects only its pod, as in the programs. It is counted and reported.
             self._faults += 1
             self._refuse(pod, f"it could not be replayed: {type(error).__name__}")
 
@@ -433,7 +433,7 @@ class VirtualCluster:
         pod.gone = True
         self._waiting.pop(pod.demand.uid, None)
         if pod.stored is not None:
-            pod.stored = None  # nobody looks at it any more, and there may be very many
+            pod.stored = None  # it is no longer needed, and there may be very many
             self._controller.handle(PodDeleted(pod.demand.uid))
             spent = self._spent[pod.demand.namespace]
             spent[0] -= pod.charge[0]
@@ -482,5 +482,5 @@ def _charge(stored: JSON) -> tuple[int, int]:
 
 
 def replayed(window: DemandWindow, choices: ClusterChoices | None = None) -> Fates:
-    """What becomes of the recorded demand by these choices."""
+    """The outcome of the recorded demand under these choices."""
     return VirtualCluster(window, choices or ClusterChoices()).run()

@@ -1,9 +1,9 @@
 """
-A recording as demand: which cards there were and when, and which pods wanted some, from when until when.
+A recording as demand: which cards existed at which times, and which pods wanted some, from when until when.
 
 Lines come in the order in which they were written, from one file or from several; a later file repeats what was there
-when it began. What is missing stays missing: a pod that ended while nobody recorded ended when the recorder was back,
-at the latest. Pure.
+when it began. What is missing stays missing: a pod that ended while no recorder ran counts as ended when the recorder
+was back. Pure.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class _Reading:
 
 
 def demand_of(lines: Iterable[str], *, most: int = MOST_PODS) -> DemandWindow:
-    """What a recording says, of so many pods at most. Never raises for what its lines have."""
+    """What a recording says about at most this many pods. Never raises for the content of its lines."""
     reading = _Reading(most)
     for line in lines:
         record = decode(line)

@@ -1,4 +1,4 @@
-"""What became of each pod, and how many cards were in use when. Values only."""
+"""The outcome of each pod, and how many cards were in use at which times. Values only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class PodFate:
     """
-    What became of one pod. `waited`: seconds from its creation until it had its share, or until it ended or the
+    The outcome of one pod. `waited`: seconds from its creation until it had its share, or until it ended or the
     recording did where it never had one. `refused`: the words with which admission refuses it. `why`: what it waited
     for, by its last condition.
     """
@@ -40,7 +40,8 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """A replay's result, or what really happened. `faults`: pods that an error of ours kept from being replayed."""
+    """A replay's result, or what really happened. `faults`: pods that could not be replayed because of an internal
+    error."""
 
     pods: Mapping[str, PodFate]
     use: CardUse
@@ -93,7 +94,7 @@ class UseMeter:
 
 
 def _percentile(seconds: Mapping[int, float], part: float) -> float:
-    """The least figure below or at which so much of the time was spent."""
+    """The least figure that was not exceeded for this part of the time."""
     left = part * sum(seconds.values())
     for used in sorted(seconds):
         left -= seconds[used]
@@ -103,6 +104,6 @@ def _percentile(seconds: Mapping[int, float], part: float) -> float:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The least of these values that so many of them do not exceed; 0 of none."""
+    """The least of these values that this part of them does not exceed; 0 of none."""
     found = sorted(values)
     return found[min(len(found) - 1, int(part * len(found)))] if found else 0.0

@@ -43,7 +43,7 @@ class NamespaceFigures:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPodFigures:
-    """A pod that would have waited longer than it did; `why` is empty where it was placed later all the same."""
+    """A pod that would have waited longer than it did; `why` is empty if it was placed later."""
 
     namespace: str
     name: str

@@ -3,8 +3,8 @@ Each team's manifests as they would be: the pod of every recorded workload as th
 as it was recorded, in the form of a diff.
 
 The webhook's own admission makes them, with an allocator that has every pod wait: so a manifest does not depend on
-which cards were free. Nothing is to be done by hand: the diff shows what admission changes. A manifest that admission
-refuses is shown with its words, which name the field and what would work. Pure.
+which cards were free. No manual steps are needed: the diff shows what admission changes. A refused manifest is shown
+with admission's message, which names the field and what would work. Pure.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def admitted(pod: JSON, namespace: str, options: PoolOptions) -> tuple[bool, JSO
 
 
 _WHEN = "it is placed when it is created"
-"""In place of a reason to wait: of a manifest, and not of a pod, no card is wanted."""
+"""In place of a reason to wait: a manifest, unlike a pod, needs no card."""
 
 
 def _waits(question: Question) -> Answer | None:

@@ -1,5 +1,5 @@
 """
-Reports as text for a terminal or a file, and as JSON. Every word of others is made fit to be shown.
+Reports as text for a terminal or a file, and as JSON. Other people's text is made fit to be shown.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _refused(found: ShadowReport) -> list[str]:
 
 
 def _limits(found: ShadowReport) -> list[str]:
-    """What the reader must know of how the figures came about."""
+    """What the reader must know about the origin of the figures."""
     lines = [
         "Pods that existed when the recording began are placed again, and do not count as created. Volumes, labels of "
         "namespaces and pods on nodes without cards are not recorded; no pod is evicted.",

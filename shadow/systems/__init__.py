@@ -1,4 +1,4 @@
-"""The systems that share cards, in one table: a further one is a module and an entry here."""
+"""The systems that share cards, in one table: a new one is a module and an entry here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-What is seen of the cards of a node and of the pods on them, whichever system shares the cards.
+What is seen of the cards of a node and of the pods on them, for any system that shares cards.
 
-Every text here comes from annotations and labels, which anybody with the right to edit nodes or pods may have written.
+Every text here comes from annotations and labels, which anyone with the right to edit nodes or pods may have written.
 So readers bound what they take, and leave out what they cannot read. Pure.
 """
 
@@ -63,8 +63,8 @@ class SharingSystem:
     """
     One system. `cards`: the cards that a node has by it, none where it does not serve the node. `held`: what a pod with
     a node holds by it, none where another system serves the pod. `passing`: annotations and labels that it writes on
-    pods it has placed, by prefix; they are no part of what the pod's author wrote. `reserving`: namespaces of its own
-    pods that hold cards for others, and use nothing themselves.
+    pods it has placed, by prefix; the pod's author did not write them. `reserving`: namespaces of its own pods that
+    hold cards for others, and use nothing themselves.
     """
 
     name: str

@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=_turns, default=range(0), help="print these turns of each run, as in 4000-4999")
     parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of failing plans and of which plans are done")
-    parser.add_argument("--table", action="store_true", help="print the table of faults for docs/testing.md, and end")
+    parser.add_argument("--table", action="store_true", help="print the table of faults, and end")
     parser.add_argument("--enumerate", action="store_true", help="run every point of the reference runs instead")
     parser.add_argument("--reference", action="append", default=[], help="of this reference run only; repeatable")
     parser.add_argument("--every", type=int, default=1, help="with --enumerate: run one point of so many")

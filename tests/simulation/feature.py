@@ -64,8 +64,8 @@ class Fault:
     Something that breaks. `begin` returns what ends it, or None where there is nothing to end.
 
     seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
-    why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
-    for `lingers` seconds afterwards. ends_terms: it names a program, and may end the term of one that leads.
+    why not more; for `--table`. suspends: names of the invariants that need not hold meanwhile, and for `lingers`
+    seconds afterwards. ends_terms: it names a program, and may end the term of one that leads.
     """
 
     name: str

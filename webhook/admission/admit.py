@@ -52,7 +52,7 @@ _UNREAD = (
 )
 _ONCE_STORED = "its ResourceClaims are allocated when it is stored"
 SILENT = "the allocator does not answer; the pod is placed as soon as it does"
-"""Why a pod waits where there is no answer."""
+"""Why a pod waits if there is no answer."""
 _LINUX = "linux"
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
@@ -74,7 +74,7 @@ class Configuration:
     """The administrator's choices on admission."""
 
     dialects: Dialects = DIALECTS
-    """Those in which pods may ask."""
+    """The dialects in which pods may ask."""
     pools: PoolOptions = NO_OPTIONS
     """The administrator's document of options, which says how pods are read."""
     warning: str = ""
@@ -107,15 +107,15 @@ class Reviewed:
 
 
 class TooLate(Exception):
-    """The client stopped waiting before its answer was there."""
+    """The client stopped waiting before the answer was ready."""
 
 
 OnTime = Callable[[], None]
 """Raises `TooLate`; called before each step of a review that may take long."""
 Reserve = Callable[[Question], Answer | None]
-"""Asks the allocator; None where it gave no usable answer."""
+"""Asks the allocator; None if it gave no usable answer."""
 ReadClaims = Callable[[ClaimsQuestion], ClaimsAnswer | None]
-"""Asks the allocator what ResourceClaims ask for; None where it gave no usable answer."""
+"""Asks the allocator what ResourceClaims ask for; None if it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
 """The resources by which NVIDIA's plugin offers GPUs on a node; none where that is not known."""
 
@@ -180,8 +180,8 @@ def admit_claims(
     """
     The answer to a review of a pod that names ResourceClaims, in a namespace whose pods may ask for shares by them.
 
-    Whose the claims are is not known here: a pod whose claims are all of other drivers passes as it is. Where nobody
-    can say, the pod is refused, since it may have a share that no quota counts.
+    The drivers of the claims are not known here: a pod whose claims are all of other drivers passes unchanged. If the
+    claims cannot be read, the pod is refused, because it may have a share that no quota counts.
     """
     on_time()
     if not submitted.creates_pod:
@@ -214,7 +214,7 @@ def admit_claims(
         return _denied(submitted, planned.message, planned.code, shares_by_claims.NAME)
     answer = None
     if isinstance(planned, Allocate):
-        # The claims are allocated once the pod is stored. A dry run says what will become of it, and what it counts.
+        # The claims are allocated once the pod is stored. A dry run says what will happen to it, and what it counts.
         listed = [each for each in planned.pod["spec"].get("resourceClaims") or () if each.get("name") not in ours]
         asked = {**planned.pod, "spec": {**planned.pod["spec"], "resourceClaims": listed}}
         answer = reserve(Question(submitted.uid, submitted.namespace, planned.request, asked, dry_run=True))
@@ -263,10 +263,10 @@ def _claiming(
     submitted: Review, pod: JSON, planned: Allocate | KeepGated, configuration: Configuration
 ) -> tuple[JSON, Allocate | KeepGated]:
     """
-    The pod and its plan with the ResourceClaim that it names, or with none, whatever the pod's author wrote.
+    The pod and its plan with our ResourceClaim, or with none, regardless of what the pod's author wrote.
 
-    The name follows from the review's uid, which no tenant chooses: nobody can have a pod name another one's claim. It
-    must be known before the question, since it decides which nodes deliver to the pod.
+    The name follows from the review's uid, which no tenant chooses, so a pod cannot name another one's claim. It must
+    be known before the question, because it decides which nodes deliver to the pod.
     """
     request, spec = planned.request, pod.get("spec") or {}
     if request.own_claims:
@@ -288,8 +288,8 @@ def _templated(
     submitted: Review, pod: JSON, planned: Allocate, configuration: Configuration, reserve: Reserve
 ) -> Reviewed:
     """
-    Answer an autoscaler's dry run of a template: the pod as it waits, so that it fits any node, also one that is yet to
-    come. Only the memory of a percentage is asked of the allocator.
+    Answer an autoscaler's dry run of a template: the pod as it waits, so that it fits any node, even a future one. The
+    allocator is asked only for the memory of a percentage.
     """
     if _is_counted(planned.request):
         return _settled(submitted, pod, KeepGated(planned.request), None, configuration)
@@ -345,7 +345,7 @@ def _denied(submitted: Review, message: str, code: int = INVALID, dialect: str =
 
 
 def _hidden(submitted: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:
-    """Admit a pod without a share so that it sees no GPUs but those that NVIDIA's plugin gives it."""
+    """Admit a pod without a share so that it sees only the GPUs that NVIDIA's plugin gives it."""
     wrong = review.structure_problem(submitted.pod)
     if wrong is not None:
         return _denied(submitted, str(wrong))
@@ -415,7 +415,7 @@ class Pass:
     """The pod asks for no share, or cannot be changed."""
 
     beyond_reach: bool = False
-    """Kubelet runs the pod already, so no change would take effect."""
+    """Kubelet already runs the pod, so no change would take effect."""
     warnings: tuple[str, ...] = ()
 
 
@@ -431,11 +431,11 @@ class Deny:
 class EarlierPass:
     """
     What an earlier pass wrote on the pod. It is read once for a review: the annotations may have 256 KiB, and admission
-    needs what they say again and again.
+    needs their content repeatedly.
     """
 
     request: PodRequest | None
-    """Where the pod was admitted before."""
+    """Set if the pod was admitted before."""
     allocation: Allocation | None
     """Valid or not."""
 
@@ -502,7 +502,7 @@ def plan(pod: Mapping[str, Any], options: Options, dialects: Dialects = DIALECTS
 
 
 def _earlier(pod: Mapping[str, Any], dialects: Dialects) -> PodRequest | None:
-    """The request of an earlier pass; None where this is the first one, whatever the author wrote as annotation."""
+    """The request of an earlier pass; None if this is the first one, even if the author wrote an annotation."""
     earlier = pods.admitted_before(pod)
     if earlier is None or not dialects.borne_out(pod, earlier):
         return None
@@ -537,8 +537,8 @@ def _chosen_host(pod: Mapping[str, Any]) -> Refusal | None:
 
 def _is_counted(request: PodRequest) -> bool:
     """
-    Whether the pod's accounting resources follow from its request. With a percentage they do not, so the amount that a
-    quota counts could be the author's choice: then the allocator computes again how much it is at least.
+    Whether the pod's accounting resources follow from its request. With a percentage they do not, so the author could
+    choose the amount that a quota counts. Then the allocator computes the least amount again.
     """
     return not any(fraction.percent for fraction in request.containers)
 
@@ -638,7 +638,7 @@ def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
     """
     Whether a pod that names its node may wait behind the gate, with a node affinity instead of the name.
 
-    It may where the share is only not given at this moment: its node has room, or the allocator does not answer.
+    It may if the share is only not given at this moment: its node has room, or the allocator does not answer.
     kube-scheduler then binds the pod, so the pod must name no other scheduler.
     """
     scheduler = (pod.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
@@ -730,7 +730,7 @@ def _copied(pod: Mapping[str, Any]) -> JSON:
 
 
 def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
-    """Memory in bytes by container, over all its GPUs, where it is known."""
+    """Memory in bytes by container, over all its GPUs, if it is known."""
     requested = {f.container: f.memory * f.count for f in request.containers if f.memory}
     match answer:
         case Placed(allocation):

@@ -124,7 +124,7 @@ def with_toolkit_limits(pod: JSON, sharing: Collection[str]) -> JSON:
 
 def _without_limiter(entry: JSON) -> JSON | None:
     """
-    `LD_PRELOAD` without a limiter of the tenant's own choice; None where nothing else is in it.
+    `LD_PRELOAD` without a limiter of the tenant's own choice; None if nothing else is in it.
 
     ld.so takes spaces and colons between its libraries (ld.so(8)).
     """
@@ -210,7 +210,7 @@ def _with_mounts(container: Mapping[str, Any], what: Volumes) -> JSON:
     changed = {**container, "volumeMounts": mounts}
     ours = dict(_variables(container["name"], what))
     if ours:
-        # In front, where everything of ours in the environment is.
+        # In front, like all our entries in the environment.
         others = [item for item in container.get("env") or [] if item.get("name") not in ours]
         changed["env"] = [*({"name": name, "value": value} for name, value in ours.items()), *others]
     return changed
@@ -218,10 +218,10 @@ def _with_mounts(container: Mapping[str, Any], what: Volumes) -> JSON:
 
 def _variables(container: str, what: Volumes) -> Iterator[tuple[str, str]]:
     if what.cache:
-        # A file of its own for each container.
+        # A separate file for each container.
         yield CACHE_VARIABLE, f"{CACHE_FOLDER}/{container}.cache"
     if PRELOAD.name in what.host_paths:
-        # The library's messages would come between the lines that programs parse. It still writes its errors.
+        # The library's messages would mix with output that programs parse. It still writes its errors.
         yield "LIBCUDA_LOG_LEVEL", "0"
 
 
@@ -250,7 +250,7 @@ def _merged(before: Any, ours: Iterable[JSON], key: str, reserved: Collection[st
 # A container that asks NVIDIA's own device plugin for a GPU keeps what the plugin gives it, which comes in the same
 # variable. Only the plugin's own resource names count (`contract.nodes.capacity`). For a pod that names its node, only
 # those count that the node offers: kube-scheduler never looks at such a pod, and kubelet admits a pod that asks for a
-# resource which its node does not have, so anybody could make up a name.
+# resource which its node does not have, so any tenant could invent a name.
 
 _NONE: frozenset[str] = frozenset()
 
@@ -295,8 +295,8 @@ def debugged(pod: Mapping[str, Any], before: Mapping[str, Any]) -> JSON:
     """
     The pod with no GPU visible in the ephemeral containers that `before` does not have; the others cannot change.
 
-    Ephemeral containers have no share, whatever the pod has: one from an image of the tenant's choice must not see the
-    cards of others.
+    Ephemeral containers have no share, even if the pod has one: a container from an image of the tenant's choice must
+    not see the cards of others.
     """
     spec = dict(pod.get("spec") or {})
     known = {c.get("name") for c in (before.get("spec") or {}).get("ephemeralContainers") or []}

@@ -27,15 +27,15 @@ JSON = dict[str, Any]
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 INVALID, FORBIDDEN = 422, 403
-"""Status of a denial: the pod as written cannot be served; it could be, but not here or not now."""
+"""Status of a denial: the pod as written cannot be served; or it could be, but not here or not now."""
 _REASONS = {INVALID: "Invalid", FORBIDDEN: "Forbidden"}
 
 WARNING_LENGTH, WARNINGS_LENGTH = 120, 4096
-"""Characters: what Kubernetes asks one warning to stay under, and what it keeps of all warnings together."""
+"""Characters: Kubernetes' recommended limit of one warning, and what it keeps of all warnings together."""
 
 
 AUDIT_LENGTH = 1_024
-"""Characters of one note for the audit log; a tenant's words may be in it."""
+"""Characters of one note for the audit log; it may contain a tenant's text."""
 _OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _LONGEST_KIND = 253
 _MOST_CHANGED = 256
@@ -73,7 +73,7 @@ class Review:
     @property
     def is_template(self) -> bool:
         """
-        Whether an autoscaler asks what becomes of a pod template, to bring nodes for pods like it (CapacityBuffer).
+        Whether an autoscaler asks about the result of a pod template, to add nodes for such pods (CapacityBuffer).
 
         Cluster Autoscaler creates such a pod in a dry run, under a generated name of its own.
         """
@@ -272,8 +272,8 @@ _Check = Callable[[Any], Refusal | None]
 """
 Refuses the first part of a value that is wrong; None where all is right.
 
-The refusal's field is the part's path within the value, so that no path is made where nothing is wrong: a pod may have
-a hundred thousand parts.
+The refusal's field is the part's path within the value, so that paths are made only for errors: a pod may have a
+hundred thousand parts.
 """
 
 _TYPES = {

@@ -96,8 +96,8 @@ def renewed(
     bundle: Bundle | None, now: datetime.datetime, names: Iterable[str], *, lives: Lives | None = None
 ) -> Bundle:
     """
-    A bundle with a new serving certificate. It is from the same authority where that is not due and its key is here:
-    then no API server needs to trust a new one.
+    A bundle with a new serving certificate. It is from the same authority if that is not due and its key is here: then
+    no API server needs to trust a new one.
     """
     lives = lives or Lives()
     authority = _usable_authority(bundle, now) or _new_authority(now, lives.ca)
@@ -108,12 +108,12 @@ def renewed(
 
 
 def made(certificate: bytes) -> datetime.datetime:
-    """When one of our PEM certificates was made. Raises `ValueError` for what cannot be read."""
+    """When one of our PEM certificates was made. Raises `ValueError` if it cannot be read."""
     return _certificate(certificate).not_valid_before_utc + BACKDATED
 
 
 def expiry(certificate: bytes) -> datetime.datetime:
-    """When a PEM certificate expires. Raises `ValueError` for what cannot be read."""
+    """When a PEM certificate expires. Raises `ValueError` if it cannot be read."""
     return _certificate(certificate).not_valid_after_utc
 
 

@@ -53,7 +53,7 @@ def let_through(kube: ConfigurationApi, configuration: str, renamed: Sequence[st
     Let pods through that name the `renamed` resources; returns how many conditions changed.
 
     A condition that names all of them already stays as it is. Raises as `trust` does, and `KubeInvalid` where a
-    condition that was written by hand lacks a name: it is not for us to rewrite.
+    condition that was written by hand lacks a name: we must not rewrite it.
     """
     found: JSON = {}
 
@@ -144,8 +144,8 @@ def naming(configuration: Mapping[str, Any], renamed: Sequence[str]) -> list[JSO
     """
     One JSON patch operation for each of our conditions that does not name all `renamed` resources and can be extended.
 
-    Names are added and none is taken away, and the condition of all other pods stays the opposite of ours: so every pod
-    is sent through one of the two entries, and the policy of this account can hold it to that.
+    Names are only added, and the condition of all other pods stays the opposite of ours, so every pod is sent through
+    one of the two entries, and the policy of this account can enforce that.
     """
     return [
         {"op": "replace", "path": f"/webhooks/{entry}/matchConditions/{place}/expression", "value": made}

@@ -1,11 +1,10 @@
 """
 Keeping the serving certificate good: check it, renew it when needed, and make the API server trust its authority.
 
-Trust comes first: the authority is in the webhook configuration before a certificate of it is served. API servers learn
-of a change there a moment after it is written, each at its own time. So when a new authority replaces one whose
-certificate still serves, the new bundle is set aside, its authority is trusted alongside the old one, and it is served
-only after `SETTLING`, by a check that finds the trust already in place. Where nothing serves, there is nothing to wait
-for.
+Trust comes first: the authority is in the webhook configuration before a certificate of it is served. Each API server
+learns about a change there a moment after it is written. So when a new authority replaces one whose certificate still
+serves, the new bundle is set aside, its authority is trusted alongside the old one, and it is served only after
+`SETTLING`, by a check that finds the trust already in place. If no certificate is served, there is nothing to wait for.
 
 The keeper also keeps renamed resources in the match conditions of that configuration, since applying the manifests
 again restores the shipped conditions.
@@ -39,7 +38,7 @@ class Ensure:
     """
     What the keeper ensures: a certificate for `names` in `store`, and its authority in the named configuration.
 
-    An empty `configuration` is not written. `renamed` gives the resources that its conditions must name besides.
+    An empty `configuration` is not written. `renamed` gives the additional resources that its conditions must name.
     `store`, `connect` and `renamed` are called at each check.
     """
 
@@ -55,7 +54,7 @@ class Ensure:
     """Whether a check that changes nothing says so."""
 
     def once(self) -> int:
-        """Check once; returns 0, or 1 where something failed."""
+        """Check once; returns 0, or 1 if something failed."""
         try:
             self._ensure()
         except (KubeError, OSError) as error:
@@ -106,7 +105,7 @@ class Ensure:
             # Stored first: if it were lost after the trust, every check would add another authority.
             store.prepare(bundle)
             waited = now >= made(bundle.certificate) + SETTLING
-            # The old authority too: its certificate still serves, and somebody may have removed it from the bundle.
+            # The old authority too: its certificate is still served, and somebody may have removed it from the bundle.
             self._trust(found, now)
             if self._trust(bundle, now) or not waited:
                 self.say(f"a new authority is ready and will be used when the API servers know it ({reason})")

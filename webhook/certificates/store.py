@@ -3,7 +3,7 @@ Where the certificate is stored: in two directories, or in a Secret and one dire
 
 There are two directories because two programs with different rights read them: `serving` has what the webhook serves
 (`tls.crt`, `tls.key`, `ca.crt`), and `authority` has what signs it (`ca.crt`, `ca.key`). Anyone who can read the second
-can make the API server trust him.
+can impersonate the webhook to the API server.
 
 In each directory the files of one version lie in a folder of their own, `..data` is a symlink to the current folder,
 and the file names are symlinks through `..data`. One rename of `..data` replaces all files at once, so a reader never
@@ -42,10 +42,11 @@ class Store(Protocol):
     @property
     def where(self) -> str: ...
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps other writers on this machine out."""
+        """Excludes other writers on this machine."""
 
     def read(self) -> Bundle | None:
-        """The stored bundle, None without a certificate; without the authority's key where that is of another one."""
+        """The stored bundle, None without a certificate; without the authority's key if that belongs to another
+        authority."""
 
     def write(self, bundle: Bundle) -> None:
         """Replace the stored bundle in one step. Call it while holding `locked`."""
@@ -179,10 +180,10 @@ class Secret:
     """
     The `Store` in the Secret `namespace`/`name`, from where kubelet brings the certificate to the webhook's pods.
 
-    The keeper of certificates then runs in a pod of its own and shares no directory with the webhook. The authority's
-    key stays in the keeper's directory, which lives as long as its pod; a keeper without that key renews a due
-    certificate from a new authority. The Secret must exist: the keeper may write this one and create none. A write
-    names the version that was read, so two keepers cannot mix a certificate with the key of another.
+    The keeper of certificates then runs in a separate pod and shares no directory with the webhook. The authority's key
+    stays in the keeper's directory, which lives as long as its pod; a keeper without that key renews a due certificate
+    from a new authority. The Secret must exist: the keeper may write this one but not create Secrets. A write names the
+    version that was read, so two keepers cannot mix a certificate with the key of another.
     """
 
     def __init__(self, kube: SecretApi, namespace: str, name: str, directories: Directories) -> None:

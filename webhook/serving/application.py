@@ -166,7 +166,7 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, floa
 
 
 def _counted_without(question: Question, allocator: Allocator) -> Answer | None:
-    """What becomes of a pod to which the allocator says nothing: it waits, counted by what was known a moment ago."""
+    """The result for a pod without an answer of the allocator: it waits, counted by what was last known."""
     known = None if question.refused else allocator.floor(question.request)
     return Wait(AnswerReason.UNANSWERED, SILENT, known) if known is not None else None
 

@@ -149,8 +149,8 @@ def nothing_read(question: ClaimsQuestion, within: float) -> None:
 
 def scraper_review(client: Client, *, patience: float = _REVIEW_PATIENCE) -> Review:
     """
-    A function that has the allocator ask the API server about a scraper's token. It never raises; without an answer
-    nobody is let in.
+    A function that has the allocator ask the API server about a scraper's token. It never raises; without an answer no
+    scraper is admitted.
     """
 
     def review(token: str) -> ScrapeVerdict:
@@ -188,7 +188,7 @@ Floor = Callable[[PodRequest], Mapping[str, int] | None]
 
 
 def nothing_known(request: PodRequest) -> None:
-    """Where nothing is known of the cards."""
+    """If nothing is known about the cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Allocator:
     claims: Callable[[ClaimsQuestion, float], ClaimsAnswer | None] = nothing_read
     """What the ResourceClaims of a pod ask for."""
     floor: Floor = nothing_known
-    """The least memory that a waiting pod will have, as it was known a moment ago; None where it was not."""
+    """The least memory that a waiting pod will have, as last known; None if unknown."""
 
 
 def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE, floor: Floor = nothing_known) -> Allocator:
@@ -215,7 +215,8 @@ def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE, floor: Floo
 
 
 def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:
-    """The answer, if its allocation is for the containers, counts and node of the question: others give wrong GPUs."""
+    """The answer, if its allocation is for the containers, counts and node of the question: other answers would give
+    wrong GPUs."""
     if not isinstance(answer, Placed):
         return answer
     wanted = [(fraction.container, fraction.count) for fraction in question.request.containers]

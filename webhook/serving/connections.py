@@ -1,5 +1,5 @@
 """
-The clients' connections: what one of them does without ever blocking, and what all of them use up together.
+The clients' connections: the non-blocking steps of one connection, and what all of them use together.
 
 `Connection` is one client's TLS connection. Each step does what is possible now; where it must wait, it returns None
 and `waits_for` says for what. `Connections` counts connections by source and the bytes that are stored for them, and
@@ -34,16 +34,16 @@ class Bounds:
     silence: float = 5.0
     """
     For a handshake, for a request from first to last byte, for taking an answer; and for an answer from the request's
-    first byte on, where the client does not say that it waits less.
+    first byte on, unless the client waits less.
     """
     idle: float = 120.0
     """Between requests."""
     linger: float = 2.0
-    """At a stop: for a request that is on its way on an idle connection."""
+    """At a stop: for a request that is in transit on an idle connection."""
     drain: float = 3.0
     """For a client that is still sending to read a refusal."""
     newness: float = 1.0
-    """For a step that has just begun; so long a connection does not give way to others."""
+    """For a step that has just begun: this long, a connection does not give way to others."""
     connections: int = 512
     of_one_source: int = 384
     """API servers have few addresses and open a connection for each review at a time, 200 by default."""
@@ -94,7 +94,7 @@ class Connection:
     had_request: bool = False
     """Whether it has had a request."""
     stranger: bool = False
-    """Whether its certificate has none of the names that may ask."""
+    """Whether its certificate has none of the permitted names."""
 
     @property
     def held(self) -> int:
@@ -115,7 +115,7 @@ class Connection:
         return bool(poll.poll(0))
 
     def shake(self) -> bool | None:
-        """Go on with the handshake; True when it is done."""
+        """Continue the handshake; True when it is done."""
 
         def step() -> bool:
             self.sock.do_handshake()
@@ -151,7 +151,7 @@ class Connection:
         self.request = None
         if self.state > State.SHAKING:
             with contextlib.suppress(OSError, ValueError):
-                self.sock.unwrap()  # TLS's notice of the end; nothing waits for the client's
+                self.sock.unwrap()  # TLS's close notice; the client's is not awaited
         with contextlib.suppress(OSError):
             self.sock.close()
 
@@ -183,7 +183,7 @@ class Connections:
         self._by_source[connection.source] += 1
 
     def remove(self, connection: Connection) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         self._open.discard(connection)
         self._by_source[connection.source] -= 1
         if not self._by_source[connection.source]:
@@ -201,8 +201,8 @@ class Connections:
         """
         The connection that gives way to a new one, of that source where one is given; None if all are being answered.
 
-        It is the one with the least progress, and of those the one that has been silent longest. Connections whose
-        step began after `begun_before` come last: otherwise a flood would end the handshakes of API servers too.
+        It is the one with the least progress, and of those the one that has been silent longest. Connections whose step
+        began after `begun_before` come last: otherwise a flood would also end the handshakes of API servers.
         """
         able = (each for each in self._open if each.state < State.WRITING and source in (None, each.source))
         return min(able, key=lambda each: _progress(each, begun_before), default=None)

@@ -4,8 +4,8 @@ The webhook's server towards its clients: one thread serves all connections, and
 The thread does the handshakes, reads requests and writes answers, and never waits for one client; whole requests go to
 `webhook.serving.workers`. Connections, their bytes, and the time for each step are bounded. When there are too many
 connections, the one with the least progress gives way: one without a handshake, then one without a request, then the
-one that has been silent longest; only connections of one source, where that source has too many. When there are too
-many bytes, the connection with the most gives way.
+one that has been silent longest; only connections of one source, if that source has too many. When there are too many
+bytes, the connection with the most gives way.
 
 Why reading is not done by the worker threads: docs/decisions/0094-no-client-holds-a-thread.md.
 """
@@ -77,7 +77,7 @@ class Front:
         self._selector = selectors.DefaultSelector()
         self._connections = Connections()
         self._again: set[Connection] = set()
-        """Connections that can go on at once, which the selector may not report."""
+        """Connections that can continue at once, which the selector may not report."""
         self._woken, self._wake = os.pipe()
         self._stopping: float | None = None
         """The end of the grace period; None before the stop."""
@@ -197,7 +197,7 @@ class Front:
 
     def _begin_to_stop(self, now: float, grace: float) -> None:
         for listener in self._listeners:
-            # Clients that have connected already are served; for others the address is closed.
+            # Connected clients are served; for others the address is closed.
             self._accept(listener, until_empty=True)
             if not self._accepts_again:
                 self._selector.unregister(listener)
@@ -359,7 +359,7 @@ class Front:
         self._again.add(connection)
 
     def _parse(self, connection: Connection) -> bool:
-        """Go on with what has come so far; returns whether nothing more is to be read for now."""
+        """Continue with what has arrived; returns whether to stop reading for now."""
         if connection.state in (State.SILENT, State.IDLE) and connection.parser.begun:
             state = State.READING_MORE if connection.had_request else State.READING
             self._enter(connection, state, self._bounds.silence)
@@ -443,7 +443,7 @@ class Front:
                 self._guarded(connection, self._overdue)
             elif connection.left:
                 self._turns.done(len(request.body))
-                self._close(connection)  # nobody did anything wrong that an administrator could mend
+                self._close(connection)  # there is no mistake that an administrator could repair
             else:
                 self._workers.put(
                     connection, request, connection.source, keep=connection.keep, answer_by=connection.answer_by

@@ -1,10 +1,10 @@
 """
 The kinds of cards that the allocator alongside this webhook sent last.
 
-By them a share by percent is counted while the allocator restarts: quotas count such a pod, and it waits behind the
-gate as others do. A process that has received nothing yet is not ready, so no pod comes to it.
+They count a share by percent while the allocator restarts: quotas count such a pod, and it waits behind the gate as
+others do. A process that has received nothing yet is not ready, so it gets no pods.
 
-Why it is not the other replica that is asked: docs/decisions/0161-the-webhook-keeps-the-kinds-of-cards.md.
+Why the other replica is not asked: docs/decisions/0161-the-webhook-keeps-the-kinds-of-cards.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contract.scheduling.cards import floor, smallest_of
 KEPT = 600.0
 """Seconds for which an answer counts. A node with other cards may have come since."""
 _EVERY, _AGAIN = 5.0, 0.2
-"""Seconds until the allocator is asked again: after an answer, and where there was never one."""
+"""Seconds until the allocator is asked again: after an answer, and before the first one."""
 
 
 class KnownCards:
@@ -46,8 +46,7 @@ class KnownCards:
 
     def poll(self, read: Callable[[], frozenset[GpuKind] | None], stopping: threading.Event) -> None:
         """
-        Ask again and again from now on until `stopping` is set, on a thread. `read` never raises, and returns None
-        without an answer.
+        Ask repeatedly until `stopping` is set, on a thread. `read` never raises, and returns None without an answer.
         """
 
         def polling() -> None:

@@ -102,7 +102,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         if self._probes is not None:
             scrapes = made.scraping
             serve_probes(made.health, self._probes, name="health", guard=scrapes.guard, tls=scrapes.tls)
-        # The objects made so far stay for ever; searching them for garbage would delay every review.
+        # The objects made so far stay forever; searching them for garbage would delay every review.
         gc.collect()
         gc.freeze()
         return made.app

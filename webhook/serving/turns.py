@@ -5,7 +5,7 @@ Sources take turns, so that the requests of one source do not wait behind all re
 tenants come from the same API server, so within a source a small request overtakes larger ones. Large requests are
 answered one at a time alongside the others: a parsed body takes up to 30 times its bytes, and the bodies that are
 parsed at the same time must fit into the process's memory limit. One turn in three goes to the request that has waited
-longest, so that a flood of small ones keeps no larger one out.
+longest, so that a flood of small ones does not block larger ones.
 """
 
 from __future__ import annotations

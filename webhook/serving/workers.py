@@ -28,7 +28,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[T]):
-    """What became of a request: `answer` as it goes to the client. `size`: bytes of the request's body."""
+    """The result of a request: `answer` as it goes to the client. `size`: bytes of the request's body."""
 
     key: T
     answer: bytes
@@ -58,7 +58,7 @@ class RequestWorkers(Generic[T]):
         self._work.put((key, request, source, keep, answer_by))
 
     def answers(self) -> Iterator[Answered[T]]:
-        """The answers that are there by now."""
+        """The answers that are ready."""
         while True:
             try:
                 yield self._answers.get_nowait()
@@ -71,7 +71,7 @@ class RequestWorkers(Generic[T]):
             keep = keep and not self.stopping
             try:
                 answer = answered(self._app, request, keep=keep, source=source, answer_by=answer_by)
-            except BaseException as error:  # a thread that ends is replaced by none
+            except BaseException as error:  # a thread that ends is not replaced
                 log.exception("request failed", extra={"kind": type(error).__name__})
                 answer, keep = http1.refusal(RefusedRequest(500, "internal error")), False
             self._answers.put(Answered(key, answer, keep, len(request.body)))

@@ -163,7 +163,7 @@ _DEADLINE = "serving.knative.dev/progress-deadline"
 
 
 def default_deadline(view: View, service: JSON) -> bool:
-    """A Service of Knative with the deadline that Knative has where nobody sets one."""
+    """A Service of Knative with Knative's default deadline."""
     template = service["spec"]["template"]
     own = annotation(template, _DEADLINE) or view.config(DEPLOYMENT_CONFIG).get("progress-deadline")
     return view.asks(template) and not own
@@ -178,7 +178,7 @@ def no_tolerations(view: View, service: JSON) -> bool:
 
 
 def _is_tainted(node: JSON) -> bool:
-    """Whether the node keeps pods without tolerations away for good."""
+    """Whether the node permanently repels pods without tolerations."""
     taints = (node.get("spec") or {}).get("taints") or []
     return any(
         each.get("effect") in ("NoSchedule", "NoExecute")
@@ -200,7 +200,8 @@ def inference_asks(view: View, service: JSON) -> bool:
 
 
 def _default_mode(view: View) -> str:
-    """KServe's mode where an InferenceService names none: of its configuration, else by whether Knative is there."""
+    """KServe's mode if an InferenceService names none: that of its configuration, or else by whether Knative is
+    installed."""
     text = view.config(KSERVE_CONFIG).get("deploy")
     mode = str(json.loads(text).get("defaultDeploymentMode") or "") if text else ""
     return mode or (_BY_KNATIVE[0] if "services.serving.knative.dev" in view.facts.programs.served else "")

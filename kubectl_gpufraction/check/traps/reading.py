@@ -27,7 +27,7 @@ _WITHOUT_PROGRAM = "autoscaling.x-k8s.io"
 
 
 def read(kube: Kube) -> Programs:
-    """What is served and what runs. Raises nothing of the API server's: what cannot be read is an `Unseen`."""
+    """What is served and what runs. Raises no errors of the API server: what cannot be read is an `Unseen`."""
     served = tried("read which kinds are served", lambda: _served(kube))
     if isinstance(served, Unseen):
         return Programs(unseen=served)
@@ -51,7 +51,7 @@ def read(kube: Kube) -> Programs:
 
 
 def _served(kube: Kube) -> dict[str, str]:
-    """The collection of each kind that somebody asks about, by `PLURAL.GROUP`."""
+    """The collection of each requested kind, by `PLURAL.GROUP`."""
     wanted = {_group(kind) for each in PROGRAMS for trap in each.traps for kind in trap.kinds}
     wanted |= {_group(each.kind) for each in PROGRAMS} | {_WITHOUT_PROGRAM}
     found = dict[str, str]()
@@ -63,7 +63,7 @@ def _served(kube: Kube) -> dict[str, str]:
 
 
 def _plurals(kube: Kube, version: str) -> Iterable[str]:
-    """The plurals that a version of a group serves; none where the group does not answer, as one that others serve."""
+    """The plurals that a version of a group serves; none if the group does not answer, such as an aggregated one."""
     try:
         answer = kube.get(f"/apis/{version}")
     except KubeError:

@@ -20,17 +20,17 @@ PAGE = "docs/workloads/README.md"
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """Something that a program does to pods that wait for a share, or that keeps their share from it."""
+    """Something that a program does to pods that wait for a share, or that prevents their share."""
 
     when: str
-    """For whom it holds, as the page says it."""
+    """To what it applies, as the page says it."""
     what: str
     """What happens to them."""
     cure: str
     """What to set. Names are marked as code here and in the two before, which a terminal is not shown."""
     applies: Callable[[View, JSON], bool]
     kinds: tuple[str, ...]
-    """Whose objects the condition is asked about: `PLURAL.GROUP`, or a word of the view."""
+    """The objects to which the condition applies: `PLURAL.GROUP`, or a word of the view."""
     configmaps: tuple[str, ...] = ()
     """ConfigMaps that the condition reads, as `namespace/name`."""
     besides: tuple[str, ...] = ()

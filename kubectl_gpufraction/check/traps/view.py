@@ -1,7 +1,7 @@
 """
 What a trap's condition sees of the cluster: the options, ConfigMaps, and whether a template asks for a share.
 
-Pure. Objects are those of users, so any of them may have any shape: what a condition raises costs its object alone.
+Pure. Objects are users' and may have any shape: if a condition raises, only that object is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubectl_gpufraction.cluster.unserved import is_served
 
 JSON = dict[str, Any]
 CLUSTER, PODS = "cluster", "pods"
-"""What a trap may be about besides kinds that are listed for it: the cluster as a whole, and its pods."""
+"""What a trap may be about in addition to the kinds that are listed for it: the cluster as a whole, and its pods."""
 _WITHOUT_WHOLE = Options(whole_gpus=VENDOR)
 """How templates are read by those who may not read the options: whole GPUs may be a vendor's."""
 
@@ -30,7 +30,7 @@ class View:
         self.facts = facts
         namespaces = facts.namespaces
         self._served = None if isinstance(namespaces, Unseen) else {name_of(n) for n in namespaces if is_served(n)}
-        """None where the user may not list namespaces: then each of them counts as served."""
+        """None if the user may not list namespaces: then each of them counts as served."""
 
     def items(self, kind: str) -> Iterator[JSON]:
         """The objects of a kind that have no namespace, or one that is served."""

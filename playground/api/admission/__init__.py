@@ -1,3 +1,3 @@
 """
-Who may write what: RBAC, built-in plugins, limit ranges, webhooks, admission policies and quota.
+Authorization and admission: RBAC, built-in plugins, limit ranges, webhooks, admission policies and quota.
 """

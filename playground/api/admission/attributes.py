@@ -12,7 +12,7 @@ from playground.api.kinds.values import JSON, User
 
 @dataclass(slots=True)
 class Attributes:
-    """One write on its way. A mutating plugin replaces or changes `object`; `old` is a snapshot."""
+    """One write in progress. A mutating plugin replaces or changes `object`; `old` is a snapshot."""
 
     request: Request
     operation: str

@@ -1,5 +1,5 @@
 """
-RBAC: may this user do this? What was found is remembered until any role or binding changes.
+RBAC: may this user do this? Results are remembered until any role or binding changes.
 
 Members of `system:masters` may do everything. The default roles are a small part of those of a real cluster.
 """
@@ -25,7 +25,7 @@ _AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody wants to do: with a resource, or with a path where `path` is set."""
+    """What a user wants to do: with a resource, or with a path if `path` is set."""
 
     verb: str
     group: str = ""
@@ -53,7 +53,7 @@ def _selected_name(request: Request) -> str:
 class Authorizer:
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Programs ask the same all the time, and the answer takes a walk over all bindings.
+        # Programs repeat the same questions, and each answer needs a walk over all bindings.
         self._remembered = functools.lru_cache(maxsize=4096)(self._find)
 
     def check(self, request: Request) -> None:
@@ -70,7 +70,7 @@ class Authorizer:
         return any(_names(rule, asked) for rule in found)
 
     def _find(self, _: tuple[int, ...], name: str, groups: tuple[str, ...], sort: Question) -> tuple[JSON, ...]:
-        """The user's rules that are about questions of this sort, whatever object is named."""
+        """The user's rules about questions of this sort, for any object."""
         return tuple(rule for rule in self.rules(User(name, groups), sort.namespace) if _covers(rule, sort))
 
     def rules(self, user: User, namespace: str) -> Iterator[JSON]:
@@ -208,7 +208,7 @@ class Reviews:
     """The kinds that are questions: answered when created, never stored."""
 
     def __init__(self, authorizer: Authorizer, authenticate: Callable[[str], User | None]) -> None:
-        """`authenticate` gives a token's user, None for a token of nobody."""
+        """`authenticate` gives a token's user, None for an unknown token."""
         self._authorizer = authorizer
         self._authenticate = authenticate
 

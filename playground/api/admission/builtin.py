@@ -1,5 +1,5 @@
 """
-The order in which a write is judged: built-in plugins, mutating webhooks; later policies and validating webhooks.
+The order of admission: built-in plugins, mutating webhooks; later policies and validating webhooks.
 
 The built-in plugins are those of a real API server that change or refuse what this project's programs create. Quota is
 not here: it must be held until the object is stored, see `quota`.
@@ -22,8 +22,8 @@ _PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical":
 
 class Chain:
     """
-    Plugins in order. What webhooks change is their own to say: they are asked again, and of the plugins before them
-    those that write into what was changed (see `Webhooks`).
+    Plugins in order. Webhooks may change objects: they are called again, and so are the earlier plugins that write into
+    the changed parts (see `Webhooks`).
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -149,7 +149,7 @@ class Priority(Validating):
 
 
 def _check_computed(pod: str, kind: str, what: str, given: object, computed: object) -> None:
-    """Raises 403 where a pod says otherwise than its PriorityClass."""
+    """Raises 403 if a pod contradicts its PriorityClass."""
     if given is not None and given != computed:
         why = f"the {kind} value of {what} ({given}) must not be provided in pod spec; priority admission controller "
         raise errors.forbidden(PODS, pod, f"{why}computed {computed} from the given PriorityClass name")

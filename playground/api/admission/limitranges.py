@@ -1,8 +1,8 @@
 """
 LimitRange: defaults for containers that name no amount, and bounds for all of them.
 
-As in a real API server it writes before the webhooks, again after one of them has changed the pod, and judges when all
-are done. Bounds on the ratio of limit to request, and on volume claims, are stored and not evaluated.
+As in a real API server it writes before the webhooks, again after one of them has changed the pod, and validates when
+all are done. Bounds on the ratio of limit to request, and on volume claims, are stored and not evaluated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ class LimitRanger:
         self._store = store
 
     def mutate(self, attributes: Attributes) -> None:
-        """Give containers what they name no amount of, and note it on the pod."""
+        """Give containers the amounts that they do not name, and note it on the pod."""
         pod = _new_pod(attributes)
         if pod is None:
             return

@@ -29,7 +29,7 @@ def _matches_rule(rule: JSON, attributes: Attributes) -> bool:
 
 
 def concerns(rule: JSON, operation: str, kind: Kind, subresource: str) -> bool:
-    """Whether a rule is about writes of this sort, whatever object they are of."""
+    """Whether a rule is about writes of this sort, for any object."""
     if not _has(rule.get("operations"), operation):
         return False
     if not (_has(rule.get("apiGroups"), kind.group) and _has(rule.get("apiVersions"), kind.version)):

@@ -29,7 +29,8 @@ from playground.api.store.store import Store
 _GROUP = "admissionregistration.k8s.io"
 _POLICIES, _BINDINGS = f"validatingadmissionpolicies.{_GROUP}", f"validatingadmissionpolicybindings.{_GROUP}"
 _EXEMPT = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-"""Kinds that no policy judges, so that one that refuses everything can be taken away. Webhook configurations are."""
+"""Kinds that no policy judges, so that a policy that refuses everything can be removed. Webhook configurations are
+judged."""
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
@@ -129,7 +130,7 @@ class Policies(Validating):
                 yield finding
 
     def _add_params(self, spec: JSON, binding: JSON, attributes: Attributes, variables: dict[str, Any]) -> str | None:
-        """Put the object that the binding refers to under `params`; what is wrong when it is not there."""
+        """Put the object that the binding refers to under `params`; returns what is wrong if it does not exist."""
         about = spec.get("paramKind")
         if not about:
             return None
@@ -146,7 +147,7 @@ class Policies(Validating):
 
 
 def _add_values(definitions: Any, evaluation: expressions.Evaluation) -> None:
-    """The policy's own variables, each of which may use the ones before it. One that fails is simply not there."""
+    """The policy's own variables, each of which may use the ones before it. A failed one is absent."""
     found: dict[str, Any] = {}
     evaluation.put("variables", found)
     for definition in definitions:

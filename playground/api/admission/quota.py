@@ -2,7 +2,7 @@
 ResourceQuota: what a namespace may hold, checked and counted in one step with the storing.
 
 A real API server reserves usage in `status.used` before it stores; here a lock is held from the check to the commit,
-which nobody outside can tell apart. Of scopes, only those of priority classes are evaluated: a quota with another scope
+which clients cannot distinguish. Of scopes, only those of priority classes are evaluated: a quota with another scope
 counts everything.
 """
 
@@ -85,7 +85,7 @@ def usage_of(kind: Kind, value: JSON) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one object uses, and a pod's priority class: empty where it names none, None for what is no pod."""
+    """What one object uses, and a pod's priority class: empty if it names none, None for other objects."""
 
     usage: Usage
     priority: str | None = None

@@ -1,5 +1,5 @@
 """
-Who calls a webhook: what admission needs of it, so that a program may call its webhooks without a network.
+The caller of a webhook: what admission needs of it, so that a program may call its webhooks without a network.
 """
 
 from typing import Any, Protocol

@@ -33,7 +33,7 @@ class WebhookClient:
         self._identity: tuple[bytes, bytes] | None = None
 
     def identify(self, certificate: bytes, key: bytes) -> None:
-        """Show every webhook this certificate, as an API server does whose admission configuration names one."""
+        """Show every webhook this certificate, as an API server does if its admission configuration names one."""
         self._identity = certificate, key
 
     def close(self) -> None:
@@ -139,8 +139,8 @@ class WebhookClient:
 
 
 def _words(failure: Exception, pool: urllib3.HTTPSConnectionPool) -> str:
-    """Why there is no answer, as an API server says it; people and `check` look for its words."""
-    if isinstance(failure, urllib3.exceptions.NewConnectionError):  # it counts as a timeout, whatever happened
+    """Why there is no answer, as an API server says it; people and `check` look for this text."""
+    if isinstance(failure, urllib3.exceptions.NewConnectionError):  # it counts as a timeout in every case
         refused = isinstance(failure.__cause__, ConnectionRefusedError)
         return f"dial tcp {pool.host}:{pool.port}: connect: connection refused" if refused else str(failure)
     if isinstance(failure, urllib3.exceptions.TimeoutError):
@@ -165,7 +165,7 @@ def _port(ports: Any, wanted: JSON) -> int | None:
 
 
 def _target(client: JSON) -> tuple[str, int, str]:
-    """Server name, port and path. A Service is called by its DNS name, whatever address it has."""
+    """Server name, port and path. A Service is called by its DNS name, at any address."""
     if service := client.get("service"):
         name = f"{service['name']}.{service['namespace']}.svc"
         return name, int(service.get("port", 443)), service.get("path") or "/"

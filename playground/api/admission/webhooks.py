@@ -1,8 +1,8 @@
 """
 Mutating and validating webhooks: which are asked about a write, what they receive, what their answer does.
 
-Matching, order, reinvocation, failure policy and the wording of refusals are those of a real API server. How a
-review reaches a webhook is the business of a `WebhookCaller`.
+Matching, order, reinvocation, failure policy and the wording of refusals are those of a real API server. A
+`WebhookCaller` delivers reviews to webhooks.
 """
 
 import base64

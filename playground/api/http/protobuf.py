@@ -1,5 +1,5 @@
 """
-The few request bodies that kubectl sends as protobuf whatever the server prefers: reviews, and what it creates.
+The few request bodies that kubectl always sends as protobuf: reviews, and what it creates.
 
 Reading only, by the tables of `messages`. A kind that is not in them is refused with 415; every answer is JSON.
 """
@@ -47,7 +47,7 @@ _MAPS = {
 
 
 def _unread(kind: str) -> ApiError:
-    """A refusal with what works: kubectl shows it to somebody who did nothing wrong."""
+    """A refusal with what works: kubectl shows it to a user who made no mistake."""
     refusal = unsupported_media_type(_ACCEPTED)
     hint = f" (the playground reads no {kind[:64]} as protobuf: add `--dry-run=client -o yaml | kubectl apply -f -`)"
     return ApiError(refusal.code, refusal.reason, refusal.message + (hint if kind else ""), {})

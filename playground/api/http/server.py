@@ -59,7 +59,7 @@ class _Listener(ThreadingHTTPServer):
                     self._open.discard(wrapped)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A broken connection ends its own thread only; there is nobody left to tell."""
+        """A broken connection ends only its own thread; no client is left to be told."""
 
     def drop_connections(self) -> None:
         with self._open_lock:
@@ -108,7 +108,7 @@ class HttpsServer:
         self._thread.start()
 
     def interrupt(self) -> None:
-        """Cut every connection, as a crash does: requests under way may be carried out, and are not answered."""
+        """Cut every connection, as a crash does: requests in progress may be carried out, and are not answered."""
         self._listener.drop_connections()
 
     def stop(self) -> None:
@@ -138,7 +138,7 @@ class HttpsServer:
         return token
 
     def user_of(self, token: str) -> User | None:
-        """Whose it is; None where it is nobody's, or has ended."""
+        """The token's user; None if it has none, or has expired."""
         ended = self._ends.get(token, math.inf) <= self.api.clock()
         return None if ended else self._users.get(token)
 

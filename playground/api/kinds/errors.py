@@ -154,7 +154,7 @@ def modified(kind: Kind, name: str) -> ApiError:
 
 
 def unspecific(message: str) -> ApiError:
-    """500 without a reason: what a real API server makes of a mistake that it has no kind of refusal for."""
+    """500 without a reason: a real API server's answer to a mistake without a refusal of its own."""
     return ApiError(500, "", message)
 
 
@@ -170,7 +170,7 @@ def expired(message: str) -> ApiError:
 
 
 def too_large_revision(wanted: int, current: int) -> ApiError:
-    """504 for a resourceVersion that is still to come. A real API server waits three seconds for it first."""
+    """504 for a future resourceVersion. A real API server first waits three seconds for it."""
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return ApiError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})

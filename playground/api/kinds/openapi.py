@@ -58,7 +58,7 @@ def _operation(action: str, gvk: JSON) -> JSON:
 
 
 def swagger(server_version: str) -> JSON:
-    """/openapi/v2 for clients that ask for it first; it says as little as a document may."""
+    """/openapi/v2 for clients that ask for it first; it is as small as a document may be."""
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": server_version},

@@ -1,5 +1,5 @@
 """
-What a request is, once its method, path and query were understood; and what comes back.
+A request after its method, path and query were parsed; and the response.
 """
 
 from collections.abc import Mapping

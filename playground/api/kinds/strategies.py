@@ -46,7 +46,7 @@ def fill_system_fields(
 
 
 def prepare_create(kind: Kind, value: JSON) -> None:
-    """Reset what a creator has no say in."""
+    """Reset the fields that a creator may not set."""
     if kind.status and kind.key not in _STATUS_AT_CREATE:
         value.pop("status", None)
         if kind.custom is None:

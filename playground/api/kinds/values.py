@@ -19,7 +19,7 @@ JSON: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class User:
-    """Who asks: what an authenticator found out, before any authorization."""
+    """The user of a request, from an authenticator, before any authorization."""
 
     name: str
     groups: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """
-Validation of ResourceClaims (resource.k8s.io/v1): the rules that somebody who allocates them meets.
+Validation of ResourceClaims (resource.k8s.io/v1): the rules for programs that allocate them.
 
-The spec never changes. An allocation is set or taken away, and not changed; only who allocates may be reserved for.
+The spec never changes. An allocation is set or removed, and not changed; only an allocated claim may be reserved.
 """
 
 from collections.abc import Mapping

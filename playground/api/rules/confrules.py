@@ -129,7 +129,7 @@ def redefinition(old: JSON, new: JSON) -> list[FieldError]:
 
 
 def definition(value: JSON) -> list[FieldError]:
-    """CustomResourceDefinitions, as far as they would be unusable otherwise."""
+    """CustomResourceDefinitions: mistakes that would make them unusable."""
     spec, problems = value.get("spec") or {}, []
     names, versions = spec.get("names") or {}, spec.get("versions") or ()
     expected = f"{names.get('plural')}.{spec.get('group')}"

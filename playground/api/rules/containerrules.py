@@ -142,11 +142,11 @@ def _amount(at: str, name: str, amount: object) -> Iterator[FieldError]:
 
 
 def amount_problems(path: str, name: str, amount: object) -> Iterator[FieldError]:
-    """An amount of a resource: not negative, and whole where the resource is nobody's but its publisher's."""
+    """An amount of a resource: not negative, and whole for extended resources."""
     try:
         exact = parse(amount)
     except BadQuantity:
-        return  # decoding has refused it already, wherever it could be reached
+        return  # decoding has already refused it in every reachable case
     if exact < 0:
         yield invalid_field(path, amount, "must be greater than or equal to 0")
     if _extended(name) and exact.denominator != 1:

@@ -16,7 +16,7 @@ from playground.api.store.store import Store
 
 
 def kinds_of(definition: JSON) -> list[Kind]:
-    """A kind per served version; the one first that clients prefer, whichever is stored."""
+    """A kind per served version; the one that clients prefer comes first, independent of the stored one."""
     spec, names = definition["spec"], definition["spec"]["names"]
     versions = sorted((v for v in spec["versions"] if v.get("served")), key=lambda v: preference(v["name"]))
     return [

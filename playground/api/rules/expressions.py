@@ -2,7 +2,7 @@
 CEL: the expressions of match conditions, admission policies and schema rules.
 
 Evaluation is the library `cel`'s. What Kubernetes adds to the language is limited here to quantities, and an expression
-that needs more says so when it is compiled. An error of evaluation is a value: who evaluates decides what it means.
+that needs more says so when it is compiled. An error of evaluation is a value: the caller decides what it means.
 """
 
 import functools
@@ -68,7 +68,7 @@ def constant_type(text: str) -> str:
 
 class Evaluation:
     """
-    Expressions over the same variables, which nobody changes meanwhile.
+    Expressions over the same variables, which do not change meanwhile.
 
     Most of a request's time would go into handing objects over to CEL, for expressions that read a field or two, and
     mostly the same as the last time. So an expression gets only what it can read, and its value for that is remembered.
@@ -78,7 +78,7 @@ class Evaluation:
         self._variables = dict(variables)
 
     def put(self, name: str, value: Any) -> None:
-        """The variable has this value from now on."""
+        """Set the variable to this value."""
         self._variables[name] = value
 
     def value(self, text: str) -> Any:

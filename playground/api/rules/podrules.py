@@ -1,8 +1,8 @@
 """
 The validation of pods: what a new one must be, and what an update of one may change.
 
-After `ValidatePodCreate` and `ValidatePodUpdate` of a real API server, as far as scheduling, resources and environment
-go. A pod spec inside a template is held to the same rules.
+Follows `ValidatePodCreate` and `ValidatePodUpdate` of a real API server for scheduling, resources and environment. The
+same rules hold for a pod spec inside a template.
 """
 
 from collections.abc import Iterator
@@ -223,7 +223,7 @@ def on_ephemeral_update(old: JSON, new: JSON) -> list[FieldError]:
 
 
 def _bare(value: JSON) -> JSON:
-    """Without what is empty: an absent field and an empty one are the same."""
+    """Without empty fields: an absent field and an empty one are the same."""
     return {key: part for key, part in value.items() if part not in (None, [], {}, "")}
 
 
@@ -284,7 +284,7 @@ def _starts_with(new: list[JSON] | None, old: list[JSON] | None) -> bool:
 
 
 def _put_affinity(munged: JSON, before: JSON) -> None:
-    """Take the required node affinity from the old pod: its changes were judged already."""
+    """Take the required node affinity from the old pod: its changes were already validated."""
     had = dig(before, "affinity", "nodeAffinity")
     affinity = dict(munged.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})

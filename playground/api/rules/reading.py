@@ -1,8 +1,8 @@
 """
-What a CEL expression can read: told from its text, so that it need not be handed more.
+What a CEL expression can read, determined from its text, so that it need not get more.
 
-A cautious guess. What looks like a variable inside a text, or is the name of a field, counts as one too: an expression
-that is handed too much has the same value.
+A cautious guess. What looks like a variable inside a text, or is the name of a field, also counts as one: an expression
+that gets too much has the same value.
 """
 
 import re
@@ -20,7 +20,7 @@ def fields(text: str, name: str) -> Fields:
     for match in re.finditer(_NAMED.format(name), text):
         path = (match["path"] or "").split(".")[1:]
         if match["call"]:
-            path.pop()  # a method of what stands before it
+            path.pop()  # a method of the preceding value
         if path:
             _add(found, path)
         elif not match["null"]:

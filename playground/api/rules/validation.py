@@ -1,5 +1,5 @@
 """
-Validation after mutation: every complaint about an object at once, in the words of a real API server.
+Validation after mutation: all errors of an object at once, with the messages of a real API server.
 
 Metadata is checked here for every kind; the kinds with rules of their own are in the tables at the end.
 """
@@ -172,7 +172,7 @@ def _job_update(old: JSON, new: JSON) -> list[FieldError]:
 
 
 def _node(value: JSON) -> list[FieldError]:
-    """What a node has to give; its spec and conditions are taken as they come."""
+    """The resources of a node; its spec and conditions are not validated."""
     status = value.get("status") or {}
     return [
         problem

@@ -1,8 +1,8 @@
 """
-Where objects live: snapshots under keys, one revision counter for all, a bounded history, and the watchers.
+The storage of objects: snapshots under keys, one revision counter for all, a bounded history, and the watchers.
 
-What etcd and the watch cache are to a real API server. It knows nothing of kinds, users or admission. Objects handed in
-belong to the store from then on, and objects handed out must not be changed.
+What etcd and the watch cache are to a real API server. It knows nothing of kinds, users or admission. The store owns
+objects that it gets, and objects that it returns must not be changed.
 """
 
 import itertools
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 def unobserved(_: Change) -> None:
-    """The observer of a store that nobody observes."""
+    """The observer of a store without one."""
 
 
 class Subscription:
@@ -74,14 +74,14 @@ class Subscription:
 
 
 class Store:
-    """Thread safe. One lock guards every field; no call out of the store is made under it but that of the observer."""
+    """Thread safe. One lock guards every field; only the observer is called under it."""
 
     def __init__(self, history: int = 50_000, committed: Callable[[Change], None] = unobserved) -> None:
         """
         `history`: how many changes are kept for watches from older revisions.
 
-        `committed` gets every change in the order of revisions, in the thread that makes it and under the lock: nobody
-        sees a change before it. It must be short and call no method of the store; the change has all there is to know.
+        `committed` gets every change in the order of revisions, in the thread that makes it and under the lock: nothing
+        else sees a change earlier. It must be short and call no method of the store; the change has all information.
         """
         self._committed = committed
         self._lock = threading.RLock()
@@ -269,7 +269,7 @@ class Store:
             return self._revision
 
     def snapshot(self) -> Snapshot:
-        """The state of now, to `restore` later. Cheap: objects are shared, since nobody changes a stored one."""
+        """The state of now, to `restore` later. Cheap: objects are shared, because stored ones never change."""
         with self._lock:
             return Snapshot(self._revision, {resource: dict(held) for resource, held in self._objects.items()})
 

@@ -1,8 +1,8 @@
 """
 Watches: the changes of one resource as one client may see them.
 
-A selector's view is its own: an object that starts to match is ADDED to it, one that stops to match is DELETED from it,
-whatever happened to it in the store.
+A selector's view is its own: an object that starts to match is ADDED to it, one that stops matching is DELETED from it,
+for any change in the store.
 """
 
 import queue

@@ -33,8 +33,8 @@ class Remover:
 
     def delete(self, request: Request, *, reviewed: bool = False) -> JSON:
         """
-        The deleted object, or the Status of a delete that left nothing behind. `reviewed`: admission has had its say,
-        so it is not asked about this delete.
+        The deleted object, or the Status of a delete that left nothing behind. `reviewed`: admission has already
+        decided, so it is not asked about this delete.
         """
         wanted = delete_options(request)
         while True:
@@ -83,7 +83,7 @@ class Remover:
                 raise errors.other_object(request.kind, request.name, f"{why}. The object might have {may}")
 
     def _delete_once(self, kind: Kind, key: tuple[str, str], old: JSON, wanted: JSON) -> tuple[bool, JSON | None]:
-        """Whether the object was removed, and its last state; no state when somebody else changed it meanwhile."""
+        """Whether the object was removed, and its last state; no state if another writer changed it meanwhile."""
         grace = _grace(kind, old, wanted)
         finalizers = self._finalizers(old, wanted)
         new = {**old, "metadata": dict(old["metadata"])}

@@ -93,8 +93,8 @@ class Subresources:
 
     def evict(self, request: Request) -> JSON:
         """
-        Delete a pod unless a PodDisruptionBudget forbids it now (429). Admission is asked about the eviction alone, and
-        not about the delete that follows from it.
+        Delete a pod unless a PodDisruptionBudget forbids it now (429). Admission is asked only about the eviction, not
+        about the delete that follows.
         """
         eviction = request.body if isinstance(request.body, dict) else {}
         options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
@@ -197,7 +197,7 @@ def _key(request: Request) -> tuple[str, str]:
 
 
 def _check_identity(request: Request, old: JSON, metadata: JSON) -> None:
-    """A binding may say which pod of the name it means, and in which state. Raises 409."""
+    """A binding may name the uid and the version of its pod. Raises 409."""
     for field, text in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         wanted, found = metadata.get(field), old["metadata"][field]
         if wanted and wanted != found:

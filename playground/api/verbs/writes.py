@@ -110,7 +110,7 @@ class Writer:
             raise errors.patched_to_nonsense(patched, why) from None
 
     def change(self, request: Request, produce: Callable[[JSON], JSON]) -> JSON:
-        """Replace the object by what `produce` makes of it; again, from the start, when somebody else was faster."""
+        """Replace the object by what `produce` makes of it; again, from the start, if another writer was faster."""
         for _ in range(_RETRIES):
             old = self.existing(request)
             new = produce({**old, "apiVersion": request.kind.api_version})
@@ -175,7 +175,7 @@ class Writer:
 
 
 def may_go(kind: Kind, value: JSON) -> bool:
-    """Whether nothing but finalizers keeps a deleted object: a pod's grace period is over, a namespace is empty."""
+    """Whether only finalizers keep a deleted object: a pod's grace period is over, a namespace is empty."""
     if kind is PODS:
         return not value["metadata"].get("deletionGracePeriodSeconds")
     return kind.key != "namespaces" or not (value.get("spec") or {}).get("finalizers")

@@ -1,3 +1,3 @@
 """
-What every component stands on: client, informer, work queue and Events as in client-go, and the components' RBAC roles.
+What every component uses: client, informer, work queue and Events as in client-go, and the components' RBAC roles.
 """

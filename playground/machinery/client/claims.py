@@ -1,8 +1,8 @@
 """
 What the ResourceClaims of a pod give its containers, as a kubelet finds it out when the pod starts.
 
-Every claim that the pod names must be there, be allocated and be reserved for the pod; the drivers of its devices are
-requested CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, but for the plugins.
+Every claim that the pod names must exist, be allocated and be reserved for the pod; the drivers of its devices are
+asked for CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, except for the plugins.
 """
 
 from collections.abc import Callable, Mapping
@@ -105,7 +105,8 @@ def not_made(pod: JSON) -> str:
 
 
 def unallocated(pod: JSON, read: Callable[[str], JSON | Refused]) -> str:
-    """Why kube-scheduler must wait with the pod: a claim is not there or not allocated. Empty where it need not."""
+    """Why kube-scheduler must wait with the pod: a claim does not exist or is not allocated. Empty if it need not
+    wait."""
     missing = not_made(pod)
     if missing:
         return f'waiting for resourceclaim "{missing}" to be created'

@@ -1,8 +1,8 @@
 """
 How the machinery speaks to its API server: paths, verbs and refusals as values.
 
-A refusal is an everyday answer here (a quota, a webhook, somebody was faster), so it is returned, not raised. In
-process there is no connection to lose: a call either was answered or raised out of a bug of the server's own.
+A refusal is a common answer here (a quota, a webhook, a faster writer), so it is returned, not raised. In process there
+is no connection to lose: a call either was answered, or raised because of a bug in the server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Watching(Protocol):
-    """A watch that is under way."""
+    """A watch in progress."""
 
     def __iter__(self) -> Iterator[JSON]: ...
 
@@ -55,7 +55,7 @@ class Refused:
 
     @property
     def outdated(self) -> bool:
-        """Somebody else wrote first."""
+        """Another writer was first."""
         return self.code == 409
 
 

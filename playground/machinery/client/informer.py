@@ -1,5 +1,5 @@
 """
-What the machinery knows of the cluster: one cache for each kind, filled by one list and then the watch.
+What the machinery knows about the cluster: one cache for each kind, filled by one list and then the watch.
 
 Every write of our own is put into the cache as soon as it is answered (`observe`), so that a controller never counts a
 pod that it has just created as missing. That is exact because the server numbers all changes of a kind in one order:
@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 Name: TypeAlias = tuple[str, str]
 """Namespace, empty for cluster scope, and name."""
 Handler: TypeAlias = Callable[[JSON | None, JSON | None], None]
-"""Told the old and the new state of an object: no old one, it is new; no new one, it was deleted. Called in order."""
+"""Gets the old and the new state of an object: without an old one it is new, without a new one it was deleted. Called
+in order."""
 Indexer: TypeAlias = Callable[[JSON], Iterable[str]]
 
 RETRY_SECONDS = 0.5
@@ -50,7 +51,7 @@ class Cache:
         self._handlers: list[Handler] = []
 
     def on_change(self, handler: Handler) -> None:
-        """To be called before the informer starts."""
+        """Call it before the informer starts."""
         self._handlers.append(handler)
 
     def get(self, namespace: str, name: str) -> JSON | None:
@@ -151,7 +152,7 @@ class Informer:
             version = self._follow(version)
 
     def close(self) -> None:
-        """End the watch that is under way, after the stop event was set."""
+        """End the watch in progress, after the stop event was set."""
         with self._lock:
             if self._watch is not None:
                 self._watch.close()
@@ -167,7 +168,7 @@ class Informer:
         return version
 
     def _follow(self, version: str) -> str | None:
-        """The version to go on from; None where it is too old by now."""
+        """The version from which to continue; None if it is too old."""
         watch = self._client.watch(self._resource, version)
         with self._lock:
             self._watch = watch

@@ -131,8 +131,8 @@ def work(queue: WorkQueue[K], handle: Callable[[K], None], retry_seconds: float)
     """
     Handle keys until the queue is closed.
 
-    A handler that raises has met a bug, its own or the server's. It is logged with its key and the key tried again
-    later, as controllers do, since one bad object must not stop the others.
+    A handler raises only because of a bug, its own or the server's. The error is logged with its key and the key tried
+    again later, as controllers do, because one bad object must not stop the others.
     """
     while (key := queue.get()) is not None:
         try:

@@ -1,9 +1,9 @@
 """
 Events: what a controller, the scheduler or a kubelet tells the user about an object.
 
-The same Event again raises the count of the Event that is there, as client-go's recorder does, so that a pod which
-stays unschedulable for an hour has one line and not a thousand. An Event that cannot be written is dropped: nothing may
-wait for a message.
+A repeated Event raises the count of the existing one, as in client-go's recorder, so that a pod which stays
+unschedulable for an hour has one line and not a thousand. An Event that cannot be written is dropped: nothing may wait
+for a message.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Recorder:
         self._recorded: OrderedDict[_Key, JSON] = OrderedDict()
 
     def event(self, about: JSON, type_: str, reason: str, message: str, *, host: str = "") -> None:
-        """Say it; `host` is the node whose kubelet speaks."""
+        """Write it; `host` is the node of the reporting kubelet."""
         message = message[:MESSAGE_MAX]
         key = (about["metadata"].get("uid", ""), reason, message)
         with self._lock:

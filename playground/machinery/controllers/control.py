@@ -2,8 +2,8 @@
 What all workload controllers share: a queue of their objects, the pods they own, and how they create and delete them.
 
 A controller is a function from one object's key to writes, called by worker threads, never twice at once for one key.
-Creates that the server refuses (a quota, a webhook's denial) are held back ever longer, per owner, and reported in an
-Event.
+Creates that the server refuses (a quota, a webhook's denial) are delayed longer each time, per owner, and reported in
+an Event.
 """
 
 import logging
@@ -75,10 +75,10 @@ class Controller(ABC):
 
     @abstractmethod
     def sync(self, key: Name) -> None:
-        """Bring the world nearer to what the object under `key` says."""
+        """Bring the cluster closer to what the object under `key` says."""
 
     def live(self, key: Name) -> JSON | None:
-        """The object, where there is still something to do for it."""
+        """The object, if there is still something to do for it."""
         value = self.objects.get(*key)
         if value is None:
             self._held.pop(key, None)

@@ -2,7 +2,7 @@
 The Deployment controller: one ReplicaSet for each pod template, and steps from the old ones to the new.
 
 Rolling updates and `Recreate`, scaling, pausing, revision history (so that `kubectl rollout undo` works), progress and
-its deadline. It does not scale several ReplicaSets in proportion while a rollout is under way; it finishes the rollout.
+its deadline. It does not scale several ReplicaSets in proportion during a rollout; it finishes the rollout.
 """
 
 from playground.api.kinds.values import JSON, seconds_of
@@ -90,7 +90,7 @@ class Deployments(Controller):
         return None
 
     def _collided(self, value: JSON) -> None:
-        """The name is taken by a ReplicaSet that is not of this template, or by one that we have not seen yet."""
+        """The name is taken by a ReplicaSet of another template, or by one that we have not seen yet."""
         status = value.get("status") or {}
         self.write_status(value, {"collisionCount": int(status.get("collisionCount") or 0) + 1})
         self.queue.add_after(name_of(value), self.timing.retry)

@@ -1,5 +1,5 @@
 """
-What a Job needs next, as a function of its spec and of what became of its pods.
+What a Job needs next, as a function of its spec and of the results of its pods.
 
 Rules: "Jobs" in the Kubernetes documentation, non-indexed completion; a pod is replaced as soon as it terminates or
 failed (`podReplacementPolicy: TerminatingOrFailed`, the API's default). Pure.
@@ -39,7 +39,7 @@ DEADLINE = Verdict("Failed", "DeadlineExceeded", "Job was active longer than spe
 
 
 def tally(pods: Iterable[JSON], *, succeeded: int, failed: int) -> Tally:
-    """Count the active pods; the ended ones were counted by whoever remembers them after they are deleted."""
+    """Count the active pods; the caller has counted the ended ones, because it remembers them after their deletion."""
     active = [pod for pod in pods if replicas.is_active(pod)]
     return Tally(
         active=len(active),
@@ -57,7 +57,7 @@ def _restarts(pod: JSON) -> int:
 
 
 def verdict(spec: Mapping[str, Any], counted: Tally, seconds: float) -> Verdict | None:
-    """Whether the Job is over after so many seconds of being active, and how."""
+    """Whether the Job is over after this many seconds of being active, and how."""
     limit = int(spec.get("backoffLimit", 6))
     if counted.failed > limit or (counted.restarts and counted.restarts >= limit):
         return BACKOFF

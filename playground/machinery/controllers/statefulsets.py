@@ -28,7 +28,7 @@ class StatefulSets(Controller):
         self._report(value)
 
     def _step(self, value: JSON, pods: dict[int, JSON]) -> None:
-        """One step: clear away what failed, then fill the gaps, then shrink, then update."""
+        """One step: remove failed pods, then fill the gaps, then shrink, then update."""
         wanted = range(int(value["spec"].get("replicas", 1)))
         in_order = value["spec"].get("podManagementPolicy", "OrderedReady") == "OrderedReady"
         over = [pod for number, pod in pods.items() if replicas.phase(pod) in ("Failed", "Succeeded")]
@@ -42,7 +42,7 @@ class StatefulSets(Controller):
             return
         surplus = sorted((number for number in pods if number not in wanted), reverse=True)
         if surplus:
-            # The highest number goes first, and alone, even while it is still on its way out.
+            # The highest number goes first, and alone, even while it is still terminating.
             chosen = surplus[:1] if in_order else surplus
             self.delete_pods(value, [p for n in chosen if replicas.is_active(p := pods[n])])
             return

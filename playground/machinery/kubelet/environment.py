@@ -2,8 +2,8 @@
 A container's environment, resolved as kubelet does it when the container starts.
 
 Sources: the Kubernetes documentation of `EnvVar`, "Expose Pod Information to Containers Through Environment Variables"
-and "Dependent environment variables". What is missing where it must not be missing is a value (`Missing`), because
-kubelet answers it with a waiting container. Pure: ConfigMaps and Secrets come in through a function.
+and "Dependent environment variables". A missing required part is a value (`Missing`), because kubelet answers it with a
+waiting container. Pure: ConfigMaps and Secrets come in through a function.
 """
 
 import re

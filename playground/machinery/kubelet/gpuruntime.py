@@ -54,7 +54,7 @@ class DeviceError:
 
 @dataclass(frozen=True, slots=True)
 class UnresolvableDevice(DeviceError):
-    """A CDI device that nobody described."""
+    """A CDI device without a description."""
 
     reason: str = "CreateContainerError"
 
@@ -71,8 +71,8 @@ def asks_for_all(image: str) -> bool:
 
 def visible(environment: Mapping[str, str], image: str, gpus: NodeGpus) -> list[NodeGpu] | DeviceError:
     """
-    The GPUs that the runtime gives the container, in the node's order, whatever order the container asked in. Where all
-    of them are names of CDI devices, it resolves these, as NVIDIA's runtime does in its `cdi` mode.
+    The GPUs that the runtime gives the container, in the node's order, not in that of the request. Where all of them
+    are names of CDI devices, it resolves these, as NVIDIA's runtime does in its `cdi` mode.
     """
     wanted = environment.get(VISIBLE, "all" if asks_for_all(image) else "void")
     if wanted in ("", "void", "none"):
@@ -108,7 +108,7 @@ def with_described(
 
 
 def _is(gpu: NodeGpu, word: str) -> bool:
-    """An index, or a UUID, of which the runtime is content with the beginning."""
+    """An index, or a UUID, of which the beginning is enough for the runtime."""
     if word.isdecimal():
         return gpu.index == int(word)
     return len(word) > len(_UUID_PREFIX) and gpu.uuid.lower().startswith(word.lower())

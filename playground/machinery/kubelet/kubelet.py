@@ -123,11 +123,11 @@ class Kubelet:
         self._inbox.put(lambda: setattr(self, "_programs", programs))
 
     def fail_node(self, name: str) -> None:
-        """The node falls silent: NotReady, tainted, its pods stay as they are and new ones wait."""
+        """The node stops reporting: NotReady, tainted, its pods stay as they are and new ones wait."""
         self._inbox.put(lambda: self._keeper.fail(name))
 
     def restart_node(self, name: str) -> None:
-        """A failed node comes back; what happened to its pods meanwhile is caught up."""
+        """A failed node comes back, and catches up with what happened to its pods meanwhile."""
 
         def back() -> None:
             self._keeper.restart(name)
@@ -158,7 +158,7 @@ class Kubelet:
         try:
             task()
         except Exception:
-            # One pod that nobody foresaw must not stop every node of the cluster.
+            # One unforeseen pod must not stop every node of the cluster.
             log.exception("kubelet task failed")
 
     def _arm(self, action: str, whom: str, seconds: float) -> None:
@@ -373,7 +373,7 @@ class Kubelet:
         self._arm("heartbeat", "", self._timing.heartbeat)
 
     def _collect(self, name: str) -> None:
-        """What the pod garbage collector does with the pods of a node that is no more."""
+        """What the pod garbage collector does with the pods of a removed node."""
         if self._keeper.exists(name):
             return
         answers = [self._client.delete(PODS, pod, now=True) for pod in self._bound.get(name, {}).values()]
@@ -383,7 +383,7 @@ class Kubelet:
     # -- the API --------------------------------------------------------------------------------------------------
 
     def _write(self, pod: JSON, status: JSON) -> None:
-        """Send a status; one that is not taken, again and again until it is or a newer one stands in its place."""
+        """Send a status; a rejected one is sent repeatedly until it is accepted or a newer one replaces it."""
         uid, client = pod["metadata"]["uid"], self._client.as_user(node_user(pod["spec"]["nodeName"]))
         self._unsaid.pop(uid, None)
         # `status` was made of the pod as it was seen last: others' conditions in it may be old by now.

@@ -2,8 +2,8 @@
 The kubelets' care for their own Node objects, and the node controller's for those whose kubelet is silent.
 
 A node that is seen is made ready, its extended resources are copied from capacity to allocatable, and its heartbeat is
-written now and then. A node that was made to fail for a test says nothing any more, and gets the condition and the
-taints that the node controller gives it. Owned by the kubelet's thread.
+written periodically. A node that was made to fail for a test no longer reports, and gets the condition and the taints
+that the node controller gives it. Owned by the kubelet's thread.
 """
 
 import logging
@@ -33,7 +33,7 @@ class NodeKeeper:
         self._down: set[str] = set()
 
     def get(self, name: str) -> JSON | None:
-        """The node, where its kubelet is there and well."""
+        """The node, if its kubelet exists and works."""
         return None if name in self._down else self._nodes.get(name)
 
     def exists(self, name: str) -> bool:
@@ -89,7 +89,7 @@ class NodeKeeper:
             self._taint(name, [])
 
     def _report(self, name: str) -> None:
-        """Say that the node is well. A condition that held already keeps the time of its transition."""
+        """Report that the node is ready. A condition that already held keeps the time of its transition."""
         old = {c["type"]: c for c in (self._nodes[name].get("status") or {}).get("conditions") or []}
         reported = node_conditions(self._clock())
         for condition in reported:

@@ -2,8 +2,8 @@
 One pod on its node: what its containers saw when they started, whether they run, and how they end.
 
 A container "runs" from the moment its environment resolves and the NVIDIA runtime finds its devices. Nothing is
-executed unless somebody gives programs (`Programs`); without one it ends by itself only where the pod's annotation says
-after how long. Pure apart from what it is given; the kubelet owns it and writes what it says.
+executed unless programs are given (`Programs`); without one a container ends by itself only if the pod's annotation
+says after how long. Pure apart from what it is given; the kubelet owns it and writes what it says.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from playground.machinery.kubelet.gpuruntime import DeviceError, NodeGpus
 from playground.machinery.kubelet.podstatus import RESTARTING, Ended, Placed, Running, State, Waiting, status_of
 
 RUN_SECONDS = "gpufraction-playground/run-seconds"
-"""Pod annotation: after so many seconds every app container ends. Absent or unreadable: they run for ever."""
+"""Pod annotation: after so many seconds every app container ends. Absent or unreadable: they run forever."""
 START_SECONDS = "gpufraction-playground/start-seconds"
 """Pod annotation: its containers start so many seconds after the kubelet took it in, as while images are pulled."""
 EXIT_CODE = "gpufraction-playground/exit-code"
@@ -140,7 +140,7 @@ class PodRun:
                 self.states[name] = Ended(0, state.since, now)
 
     def kill(self, now: str) -> None:
-        """End whatever runs."""
+        """End everything that runs."""
         for process in self.processes.values():
             process.kill()
         for container in self.pod["spec"]["containers"]:
@@ -164,7 +164,7 @@ class PodRun:
 
 
 def run_seconds(pod: Mapping[str, JSON]) -> float | None:
-    """How long the pod's containers run; None for ever."""
+    """How long the pod's containers run; None: forever."""
     return _seconds(pod, RUN_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """
 The status that a kubelet reports of a pod: phase, conditions, one entry for each container.
 
-Pure: what became of each container goes in, the `.status` comes out. Source: "Pod Lifecycle" in the Kubernetes
+Pure: the result of each container goes in, the `.status` comes out. Source: "Pod Lifecycle" in the Kubernetes
 documentation; init containers have always run to their end here, and sidecars run alongside the others.
 """
 
@@ -15,7 +15,7 @@ from playground.api.kinds.values import JSON
 from playground.machinery.objects import conditions
 
 OWN_CONDITIONS = frozenset(("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"))
-"""The types of conditions that are a kubelet's to write; others' it leaves as they are."""
+"""The types of conditions that a kubelet writes; it leaves all others unchanged."""
 RESTARTING = "CrashLoopBackOff"
 """The reason for which a container waits that ran before."""
 
@@ -106,7 +106,7 @@ def phase_of(states: Iterable[State]) -> str:
 
 
 def past_deadline() -> JSON:
-    """What a kubelet says of a pod that was active for longer than `activeDeadlineSeconds`."""
+    """What a kubelet says about a pod that was active for longer than `activeDeadlineSeconds`."""
     message = "Pod was active on the node longer than the specified deadline"
     return {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
 

@@ -1,8 +1,7 @@
 """
 Node objects, as the kubelets of the embedded cluster would register them.
 
-Pure: a short description in, a Node out. GPUs are not part of it: what they give is put on the node by whoever
-publishes it.
+Pure: a short description in, a Node out. GPUs are not part of it: the publishing agent puts their capacity on the node.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ class NodeSpec:
 
 
 def node_object(spec: NodeSpec, now: float) -> JSON:
-    """The Node, ready at `now` (epoch seconds). Raises ValueError for a taint that is none."""
+    """The Node, ready at `now` (epoch seconds). Raises ValueError for an invalid taint."""
     capacity = {
         "cpu": spec.cpu,
         "memory": spec.memory,

@@ -1,8 +1,7 @@
 """
 Amounts of any resource, as kube-scheduler and kubelet count them: CPU in thousandths, everything else in units.
 
-One vocabulary for the core and the extended resources, so that a resource nobody here has heard of is counted like any
-other. Pure.
+One vocabulary for the core and the extended resources, so that an unknown resource is counted like any other. Pure.
 """
 
 from collections.abc import Iterable, Mapping

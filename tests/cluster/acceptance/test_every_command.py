@@ -33,6 +33,7 @@ UNTYPED = {
     r"^go build |^kubectl kustomize [cm]|^helm template policies|^make -C ": "another project's sources",
     r"^git show .* COMMIT": "the reader's own commit",
     r"^python -m benchmarks\.": "hours, with a trace or a control plane; tests/unit/benchmarks",
+    r"^python -m tests.simulation --table": "tests/unit/simulation_faults/test_the_table.py",
     r"^make bench-quality": "hours, with a trace; tests/unit/benchmarks",
     r"^make (?:chart|plugin|PYTHON=python3.12 plugin)\b": "`make release-files` of CI makes it",
     r"^helm install .*create-namespace$": "the same without an image; test_chart_for_real.py",

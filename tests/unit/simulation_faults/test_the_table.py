@@ -39,10 +39,3 @@ def test_each_fault_is_there_once(rows: list[list[str]]) -> None:
 def test_each_fault_has_a_scene(rows: list[list[str]], played: Played) -> None:
     known = {scene.partition(" ")[0] for scene in played.names}
     assert {row[0].strip("`") for row in rows} - ENUMERATED <= known
-
-
-def test_the_page_about_tests_has_the_table() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "--table"], cwd=TOP, capture_output=True, text=True, check=True
-    ).stdout
-    assert printed.strip() in (TOP / "docs" / "testing.md").read_text(), "paste what `--table` prints"
