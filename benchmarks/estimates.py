@@ -169,7 +169,7 @@ def replay(folder: Path, name: str, seed: int, every: int = 1) -> Replay:
     models = {machine.model for machine in machines}
     for stay in made:
         if stay.task.cards > largest or (stay.task.models and models.isdisjoint(stay.task.models)):
-            continue  # it would wait for ever on these nodes
+            continue  # it would wait forever on these nodes
         play.until(stay.comes)
         play.come(stay)
     play.until(float(made[-1].comes))

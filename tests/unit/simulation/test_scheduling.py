@@ -1,4 +1,4 @@
-"""Whose turn it is, when time goes on, and what becomes of hosts that are killed, paused or have their own clocks."""
+"""Whose turn it is, when time goes on, and what happens to hosts that are killed, paused or have their own clocks."""
 
 from __future__ import annotations
 
