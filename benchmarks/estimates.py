@@ -67,7 +67,7 @@ class Replay:
     waits: list[float] = field(default_factory=list)
     silent: Counter[str] = field(default_factory=Counter)
     every: int = 1
-    """Of so many pods that begin to wait one is told; a forecast takes a while."""
+    """One of this many pods that begin to wait is told; a forecast takes time."""
     came: int = 0
 
     def key(self, stay: Stay) -> str:
