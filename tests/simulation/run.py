@@ -61,7 +61,7 @@ class Outcome:
     faults: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
-    """What faults and observers tell whoever reads the outcome; JSON."""
+    """What faults and observers tell the readers of the outcome; JSON."""
 
 
 class Violated(Exception):
