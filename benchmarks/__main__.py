@@ -1,8 +1,8 @@
 """
 `python -m benchmarks [SECTION ...]`: the figures of `docs/benchmarks.md`, measured on this machine.
 
-Tables and machine-readable lines go to standard output, progress to standard error. Nothing is asserted: what a figure
-should be depends on the machine.
+Tables and machine-readable lines go to standard output, progress to standard error. Nothing is asserted, because
+figures depend on the machine.
 """
 
 from __future__ import annotations

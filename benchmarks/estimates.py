@@ -67,7 +67,7 @@ class Replay:
     waits: list[float] = field(default_factory=list)
     silent: Counter[str] = field(default_factory=Counter)
     every: int = 1
-    """Of so many pods that begin to wait one is told; a forecast takes a while."""
+    """One of this many pods that begin to wait is told; a forecast takes time."""
     came: int = 0
 
     def key(self, stay: Stay) -> str:
@@ -169,7 +169,7 @@ def replay(folder: Path, name: str, seed: int, every: int = 1) -> Replay:
     models = {machine.model for machine in machines}
     for stay in made:
         if stay.task.cards > largest or (stay.task.models and models.isdisjoint(stay.task.models)):
-            continue  # it would wait for ever on these nodes
+            continue  # it would wait forever on these nodes
         play.until(stay.comes)
         play.come(stay)
     play.until(float(made[-1].comes))

@@ -19,7 +19,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     """
     The nearest-rank percentile: the least value that is not exceeded by at least `share` (0 to 1) of all.
 
-    It is always one of the values, so it never invents a latency that nobody had. Raises ValueError without values.
+    It is always one of the values, so it never invents a latency that did not occur. Raises ValueError without values.
     """
     if not values or not 0 <= share <= 1:
         raise ValueError(f"the {share} percentile of {len(values)} values: give values, and a share from 0 to 1")

@@ -18,7 +18,7 @@ from runtime.kubernetes.transport import HttpRequest, TooLong
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unreachable", "dropped", "lost", "lost-and-done"]
 """
-What becomes of a request: answered; refused by a policy; not sent, since there is no connection; or left without an
+What happens to a request: answered; refused by a policy; not sent, since there is no connection; or left without an
 answer, where it never arrived (dropped), may still be carried out (lost), or was carried out (lost-and-done).
 """
 
@@ -81,7 +81,7 @@ class Script(Transport):
     """
     Answers the n-th request with the n-th answer; an exception in the list is raised.
 
-    holds: whether the last answer stands for ever; else a request too many is an error of the test.
+    holds: whether the last answer stands forever; else a request too many is an error of the test.
     on_last: called when the last answer is given.
     """
 

@@ -1,6 +1,6 @@
 """
-The least webhook that there can be, as a measure of what Flask and gunicorn take by themselves: reads a review and
-allows it.
+The smallest possible webhook, as a measure of what Flask and gunicorn take by themselves: it reads a review and allows
+it.
 """
 
 from __future__ import annotations

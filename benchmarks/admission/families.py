@@ -21,7 +21,7 @@ _WHOLE = {f"{_HAMI}gpu": "1"}
 _REQUEST = f"{_OURS}request"
 
 Family = Callable[[int], JSON]
-"""The pod with so many items."""
+"""The pod with this many items."""
 
 
 def _pod(limits: JSON | None = None, *, metadata: JSON | None = None, main: JSON | None = None, **spec: Any) -> JSON:
@@ -48,7 +48,7 @@ def _resources(form: str, base: JSON, *, kind: str = "limits", amount: str = "1"
 
 
 def _text(make: Callable[[str], JSON], word: str) -> Family:
-    """One text of so many words."""
+    """One text of this many words."""
     return lambda number: make(word * number)
 
 
@@ -105,7 +105,7 @@ def _fields(number: int) -> JSON:
 
 
 def _asking_again(number: int) -> JSON:
-    """A pod that was admitted before, with so many containers in its request."""
+    """A pod that was admitted before, with this many containers in its request."""
     parts = [{"name": f"c{at}", "count": 1, "memory": 1 << 30} for at in range(number)]
     text = json.dumps({"v": 1, "dialect": "native", "containers": parts})
     pod = _pod(metadata={"annotations": {_REQUEST: text}})
@@ -228,7 +228,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "a long annotation": _text(lambda text: _pod(metadata={"annotations": {"example.com/a": text}}), "a"),
         "a long name of ours": _text(lambda text: _pod(metadata={"annotations": {_OURS + text: "x"}}), "g"),
         "wide letters": _text(lambda text: _pod(metadata={"annotations": {"example.com/a": text}}), "\U0001f600"),
-        # What nobody reads.
+        # What no program reads.
         "unknown objects": _listed("filling", lambda at: {"a": {}}),
         "unknown lists": _listed("filling", lambda at: []),
         "unknown words": _listed("filling", lambda at: f"w{at}"),

@@ -1,6 +1,6 @@
 """
 Admission over HTTPS, with the webhook and the allocator as the processes that they are: latency at a fixed rate, the
-most that can be had, and what a pod's creation costs more on the embedded API server.
+highest rate, and the added cost of a pod's creation on the embedded API server.
 
 The cluster is loaded, the API server is the embedded one, and the reviews come from a process of their own. All of them
 share the machine's cores, as does the load generator.
@@ -90,7 +90,7 @@ class Sent:
 
     @property
     def others(self) -> str:
-        """Outcomes that should not be, for the table."""
+        """Unexpected outcomes, for the table."""
         left = {key: n for key, n in {**self.outcomes, **self.errors}.items() if key not in ("placed", "gated")}
         return ", ".join(f"{n} {key}" for key, n in left.items()) or "-"
 

@@ -2,9 +2,9 @@
 `python -m benchmarks.admission.load`: an API server's part in an admission, without the API server.
 
 Sends AdmissionReviews over a few kept-alive TLS connections and prints one JSON object with every latency. With a rate
-it is an open loop: reviews are due at fixed times, whether or not those before them were answered, and a latency counts
-from the time at which the review was due, so that a stall is felt by everything that it held up. Without a rate it
-sends as fast as answers come.
+it is an open loop: reviews are due at fixed times, whether or not earlier ones were answered, and a latency counts from
+the time at which the review was due, so that a stall affects everything that it delayed. Without a rate it sends as
+fast as answers come.
 
 A process of its own, so that neither what is measured nor the embedded API server shares an interpreter with it.
 """
@@ -32,7 +32,7 @@ from contract import names
 JSON = dict[str, Any]
 _TIMEOUT = 10.0
 _HEADROOM = 1.0
-"""Seconds before the first review is due, in which connections are opened and everybody gets ready."""
+"""Seconds before the first review is due, in which connections are opened and programs get ready."""
 
 
 class BrokenAnswer(Exception):
@@ -121,7 +121,7 @@ class Run:
 
 
 def outcome(status: int, body: bytes) -> str:
-    """What a review came to: `placed`, `gated`, `untouched`, `denied`, or `status N`."""
+    """The outcome of a review: `placed`, `gated`, `untouched`, `denied`, or `status N`."""
     if status != 200:
         return f"status {status}"
     response = json.loads(body)["response"]

@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _change(body: bytes) -> tuple[JSON, JSON] | None:
-    """The pod before and after its review, in which nobody answers the webhook's question; None where it is refused."""
+    """The pod before and after its review, without an answer to the webhook's question; None if it is refused."""
     submitted = review.decode(body)
     answer = admit(submitted, Configuration(), lambda question: None, lambda node: frozenset(), now_ns=0)
     patch = json.loads(answer.body)["response"].get("patch")

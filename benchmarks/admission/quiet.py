@@ -2,7 +2,7 @@
 A control plane that holds a large cluster and does nothing with it: the embedded API server without the machinery.
 
 Its nodes, GPUs and pods are put into its store directly, since they are what the benchmark starts from and not what it
-measures. There are no kubelets and no agents, so nothing changes but by what is measured.
+measures. There are no kubelets and no agents, so only what is measured changes anything.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Quiet(Embedded):
                     break
 
     def live(self) -> None:
-        """Lists are as they are now, from here on."""
+        """Lists are live from now on."""
         self.server.recorded.clear()
 
     def _put(self, resource: str, namespace: str, value: JSON) -> None:

@@ -2,7 +2,7 @@
 `python -m benchmarks.admission.slow`: clients of a webhook that are slow, until the process is ended.
 
 Half of them begin a handshake and do not go on; the others send a review a byte at a time. Whenever the server gives
-one up, it comes again. Prints a line when all are there for the first time.
+one up, it connects again. Prints a line when all are connected for the first time.
 
 One thread for all of them, so that they take as little as possible of the processor that they share with the server.
 """
@@ -34,7 +34,7 @@ class Slow:
     sock: socket.socket | None = None
 
     def step(self) -> None:
-        """Come, where it is not there; send a byte, where there is a body; go, where the server has enough of it."""
+        """Connect if it is not connected; send a byte if there is a body; leave if the server gives it up."""
         try:
             if self.sock is None:
                 self._come()

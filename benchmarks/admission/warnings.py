@@ -41,7 +41,7 @@ def warnings(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     if isinstance(assets, str):
         yield f"What warnings of manifests cost was not measured: {assets}"
         return
-    # Without controllers nobody makes the account that the plugin wants in every namespace.
+    # Without controllers, the account that the plugin needs in every namespace is not created.
     with RealServer(assets, disabled=("ServiceAccount",)) as server:
         for namespace in (_BOUND, _FREE):
             installing.apply(server.kube(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})

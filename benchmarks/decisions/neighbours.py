@@ -39,7 +39,7 @@ _TOP = Path(__file__).resolve().parents[2]
 _TIMEOUT = 900.0
 NODES, SHARERS, OTHERS, DECISIONS = 5_000, 20_000, 80_000, 3_000
 _CONSTRAINED = 10
-"""Decisions about a pod that other pods concern, for each that are made about one that they do not."""
+"""Decisions about a pod that other pods affect, for each about a pod that they do not affect."""
 
 
 def neighbours() -> Iterator[str]:

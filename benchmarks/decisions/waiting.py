@@ -1,5 +1,5 @@
 """
-What pods cost that wait: one that joins the queue behind others, a cycle in which all of them are tried again, and what
+What waiting pods cost: one that joins the queue behind others, a cycle in which all of them are tried again, and what
 is saved by waking only the pods that an event can help.
 
 The production controller on made-up nodes, of which no card is large enough. Processor time of one thread, so that

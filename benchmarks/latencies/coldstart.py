@@ -1,5 +1,5 @@
 """
-From the start of the allocator's process until it is ready to decide, on a cluster as large as clusters come.
+From the start of the allocator's process until it is ready to decide, on one of the largest clusters.
 
 What the API server needs to list everything is in the figure: it is the embedded one, in this process, on the same
 cores, and the webhook starts alongside it. A real API server is faster, and farther away.

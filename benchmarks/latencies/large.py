@@ -121,7 +121,7 @@ def _report(cluster: Cluster, number: int) -> None:
 
 
 def _changes(cluster: Cluster) -> Iterator[str]:
-    """The leader is killed; pods go on coming, through the other replica."""
+    """The leader is killed; pods are still created, through the other replica."""
 
     def leads(replica: Replica) -> bool:
         return cluster.leads(replica.number)

@@ -53,7 +53,7 @@ def definition() -> JSON:
 
 
 def nodes() -> Iterator[str]:
-    """Create a pod for which there is no node, again and again, and wait for the request."""
+    """Create a pod for which there is no node, repeatedly, and wait for the request."""
     say(f"{ROUNDS} pods, one after the other, for which there is no node")
     with Cluster(
         nodes=(),

@@ -1,5 +1,5 @@
 """
-What a side's books are worth when its scheduler is killed again and again: overcommitted cards, counted from outside.
+What a side's books are worth when its scheduler is killed repeatedly: overcommitted cards, counted from outside.
 
 A few nodes are kept full. Pods are deleted and as many created, all the time, so that each decision takes the room of a
 pod that has just gone. Meanwhile the programs that decide on cards are killed (SIGKILL) and started again at once, as a
@@ -161,7 +161,7 @@ def _kill(bench: Bench, side: Side, watched: Watched, chance: random.Random) -> 
 
 @contextlib.contextmanager
 def _running(work: Callable[[], None], every: float) -> Iterator[None]:
-    """Meanwhile the work is done again and again, with so many seconds between; an API server may refuse some of it."""
+    """Meanwhile the work is done repeatedly, with so many seconds between; an API server may refuse some of it."""
     ended = threading.Event()
 
     def run() -> None:

@@ -178,7 +178,8 @@ def test_a_pod_that_comes_and_goes_is_seen_and_the_focus_stays(
 
 
 def test_what_strangers_write_stays_text(browser: Browser, small: str, playground: Cluster) -> None:
-    """A pod's condition may hold any text; whoever may write it wants it to run in an administrator's browser."""
+    """A pod's condition may hold any text; an attacker who may write it wants it to run in an administrator's
+    browser."""
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     ready(browser, small + "#queue", "tbody tr")
     row = {"place": 1, "namespace": "default", "name": evil, "asks": evil, "since": evil, "reason": evil, "priority": 0}

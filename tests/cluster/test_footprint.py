@@ -1,4 +1,4 @@
-"""The watch on memory: whoever grows beyond a manifest's limit is killed, also by a child, and nobody else is."""
+"""The watch on memory: a program that grows beyond a manifest's limit, also by a child, is killed, and no other is."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def judge(target: Target, data: bytes) -> None:
 
 
 def presentable(text: str, what: str, *, most: int = LONGEST_MESSAGE, many_lines: bool = False) -> None:
-    """Raise `Finding` unless the text can be shown to anybody: short, one line, no control characters."""
+    """Raise `Finding` unless the text can be shown to anyone: short, one line, no control characters."""
     if len(text) > most:
         raise Finding(f"{what} has {len(text)} characters, more than {most}: {text[:80]!r}", f"{what}: length")
     line = text.replace("\n", " ") if many_lines else text

@@ -121,7 +121,7 @@ class _Watchdog:
         self._turns = -1
 
     def start(self, writing: int) -> None:
-        """In the child: look now and then. `writing`: where its outcome is expected."""
+        """In the child: look from time to time. `writing`: where its outcome is expected."""
         self._writing = writing
         self._began = self._turned = time.monotonic()
         signal.signal(signal.SIGALRM, self._look)

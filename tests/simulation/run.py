@@ -61,7 +61,7 @@ class Outcome:
     faults: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
-    """What faults and observers tell whoever reads the outcome; JSON."""
+    """What faults and observers tell the readers of the outcome; JSON."""
 
 
 class Violated(Exception):
@@ -221,7 +221,7 @@ class Run:
 
     def reread(self) -> None:
         """
-        Have the invariants begin anew with what the store holds, where it became another without a change: a restored
+        Have the invariants begin again with what the store holds, where it became another without a change: a restored
         etcd. What they find wrong in that is not counted.
         """
         store = self.world.api.store
@@ -234,7 +234,7 @@ class Run:
                     holds(Change("ADDED", resource, version, value))
 
     def _settle(self) -> None:
-        """Look again and again until every goal is reached, twice in a row."""
+        """Look repeatedly until every goal is reached, twice in a row."""
         end = self.kernel.seconds() + SETTLES_WITHIN
         calm = 0
         while calm < 2:

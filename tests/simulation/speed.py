@@ -117,7 +117,7 @@ def _work(kernel: Kernel, world: World, case: Case) -> None:
 
 
 class Samples:
-    """Which functions ran, looked at again and again while a processor's time passes."""
+    """Which functions ran, looked at repeatedly while a processor's time passes."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(chosen: argparse.Namespace, out: Path, shared: Path) -> int:
-    """Boot the machine, run the tests, and write what came of them."""
+    """Boot the machine, run the tests, and write their results."""
     found = image(default_cache(os.environ), chosen.release, say, selinux=chosen.selinux)
     kind = accelerator(chosen.accelerator, found)
     assets = Path(os.environ["REALNODE_ASSETS"]).resolve()

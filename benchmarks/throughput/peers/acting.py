@@ -84,7 +84,7 @@ def _submit(pool: ThreadPoolExecutor, work: Work, name: str) -> None:
 
 
 class _Watch:
-    """Lists a collection and watches it from there, again and again, until `end`."""
+    """Lists a collection and watches it from there, repeatedly, until `end`."""
 
     def __init__(self, kube: Watched, path: str) -> None:
         self._kube = kube

@@ -1,4 +1,4 @@
-"""What becomes of a pod afterwards: the binding to its node, and its deletion."""
+"""What happens to a pod afterwards: the binding to its node, and its deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose token it is and what somebody may do, as programs that are scraped ask an API server."""
+"""The user of a token and what a user may do, as programs that are scraped ask an API server."""
 
 from __future__ import annotations
 

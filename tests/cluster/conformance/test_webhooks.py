@@ -1,4 +1,4 @@
-"""What a mutating webhook is asked, and what becomes of each of its answers."""
+"""What a mutating webhook is asked, and what happens to each of its answers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 
 @dataclasses.dataclass
 class Hostile:
-    """The cluster, and what tests of attacks need again and again."""
+    """The cluster, and what tests of attacks need repeatedly."""
 
     cluster: Cluster
     footprint: Footprint

@@ -1,6 +1,6 @@
 """
 Made-up pods and reviews, as many as wanted and the same ones each time: what a tenant could mean, what is odd, mixed or
-damaged, and on top of that values, keys and bytes that anybody could have put in.
+damaged, and on top of that values, keys and bytes that anyone could have put in.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Attempt:
     body: Any = None
 
     def outcome(self, kube: Kube) -> str:
-        """What became of it; a refusal of another kind in its own words."""
+        """What happened to it; a refusal of another kind in its own words."""
         dry = {"dryRun": "All"}
         calls: dict[str, Callable[[], Any]] = {
             "create": lambda: kube.create(self.path, self.body, dry),
@@ -87,7 +87,7 @@ class Tokens:
         return self.as_user(user.name.rpartition(":")[2], extra.get("node-name", ""), extra.get("pod-name", ""))
 
     def outcome(self, attempt: Attempt) -> str:
-        """What became of an attempt."""
+        """What happened to an attempt."""
         return attempt.outcome(self.client(attempt.who))
 
 

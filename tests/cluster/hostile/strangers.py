@@ -90,7 +90,7 @@ def served_by_each(attacked: Hostile, requests: JSON) -> list[float]:
 
 class Crowd:
     """
-    Clients that send these bodies to all webhooks by turns, again and again until the end; what came of it, counted.
+    Clients that send these bodies to all webhooks by turns, repeatedly until the end; what came of it, counted.
     With a pace each body is sent once, and each client waits so many seconds between two. `tenants`: the bodies are
     pods, of which the API server is sent dry runs; `rests`: the seconds that each client then waits between two.
 

@@ -21,7 +21,7 @@ SWEEPS = 3.0
 
 
 def deepened(hostile: Hostile, plane: Real, name: str) -> int:
-    """Change the managed fields of a pod, as whoever may edit it can; the status of the answer."""
+    """Change the managed fields of a pod, as a user who may edit it can; the status of the answer."""
     fields = '{"f:metadata":{"f:annotations":' + '{"f:a":' * LEVELS + "{}" + "}" * LEVELS + "}}"
     entry = f'{{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{fields}}}'
     body = f'{{"metadata":{{"managedFields":[{entry}]}}}}'.encode()  # text: Python does not encode it either

@@ -1,4 +1,4 @@
-"""Pods that say far more than anybody needs: many containers, many expressions, much text."""
+"""Pods that say far more than anyone needs: many containers, many expressions, much text."""
 
 from __future__ import annotations
 

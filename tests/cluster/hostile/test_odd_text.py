@@ -182,7 +182,7 @@ def _has_victim(text: str) -> bool:
 
 @pytest.mark.long
 def test_what_a_status_says_reaches_nobodys_terminal_as_a_command(hostile: Hostile) -> None:
-    """Conditions are written by kubelets, and by anybody who may patch a pod's status."""
+    """Conditions are written by kubelets, and by anyone who may patch a pod's status."""
     victim(hostile)
     hostile.create(forged("runs"))
     hostile.create(forged("waits").spec(nodeSelector=NOWHERE))

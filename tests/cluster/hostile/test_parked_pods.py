@@ -29,7 +29,7 @@ WAITING, PARKED = "gpufraction_waiting_pods", "gpufraction_parked_pods"
 
 
 def large(number: int) -> PodBuilder:
-    """A pod like no other, for which there is no node: some hundred KiB in the memory of whoever keeps it."""
+    """A pod like no other, for which there is no node: some hundred KiB in the memory of a program that keeps it."""
     made = pod(f"large-{number}").asks(str(names.GPU_MEMORY), "1Mi")
     tolerations = [{"key": f"pod{number}-{at}", "operator": "Exists"} for at in range(TOLERATIONS)]
     return made.spec(tolerations=tolerations, nodeSelector={"example.com/nowhere": "yes"})

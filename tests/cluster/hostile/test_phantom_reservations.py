@@ -1,5 +1,5 @@
 """
-A3: shares held for pods that are never stored. A tenant whose quota refuses everything, one name again and again, and a
+A3: shares held for pods that are never stored. A tenant whose quota refuses everything, one name repeatedly, and a
 stranger's reviews: neighbours are placed within a second meanwhile, little is held, and it comes back soon.
 """
 

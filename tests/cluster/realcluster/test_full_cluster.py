@@ -201,7 +201,7 @@ def test_an_evicted_pod_of_an_indexed_job_is_replaced_on_its_card(cluster: Clust
 
 
 def test_a_job_whose_sidecar_has_a_card_gives_both_back_as_it_ends(cluster: Cluster) -> None:
-    """Without a sidecar that ends after the main container, the Job would hold its cards for ever."""
+    """Without a sidecar that ends after the main container, the Job would hold its cards forever."""
     holds = create(cluster, APPS, "Deployment", "web", {**pair("web"), "replicas": 1})
     await_pods(cluster, running=1)
     made = template("train", {RUN_SECONDS: "1"}, restartPolicy="Never")

@@ -116,7 +116,7 @@ class RealNodeCluster:
         return self._plugin.log.read_text().count("Started plugin") if self._plugin is not None else 0
 
     def _hide_gpus(self) -> None:
-        """What the component changes of the webhook's configuration, and whoever looks after its certificates does."""
+        """What the component and the keeper of certificates change of the webhook's configuration."""
         base = installing.webhook_configuration()
         (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
         whole, _ = self.cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})
@@ -255,7 +255,7 @@ class RealNodeCluster:
         return found[0]
 
     def await_deleted(self, name: str) -> None:
-        """Wait until the pod is no longer there, by whoever's doing."""
+        """Wait until the pod is no longer there, for any reason."""
 
         def is_deleted() -> bool:
             try:

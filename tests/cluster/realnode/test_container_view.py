@@ -2,7 +2,7 @@
 What a container sees of a real node's GPUs, by each of the ways in which NVIDIA's programs bring them.
 
 kubelet fills the variables from annotations, NVIDIA's runtime or its NRI plugin acts on what it finds, runc makes the
-files and the control group: nothing of it is played by anybody.
+files and the control group: nothing of it is played by anyone.
 """
 
 from __future__ import annotations

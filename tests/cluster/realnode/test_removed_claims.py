@@ -44,7 +44,7 @@ def remove(node: RealNodeCluster) -> set[str]:
 
 @contextlib.contextmanager
 def removing(node: RealNodeCluster) -> Iterator[list[str]]:
-    """Remove every claim as soon as it is there, again and again; the uids."""
+    """Remove every claim as soon as it is there, repeatedly; the uids."""
     ended, removed = threading.Event(), list[str]()
 
     def remover() -> None:

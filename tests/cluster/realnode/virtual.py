@@ -226,7 +226,7 @@ class Service(Program):
         return self._started and self._property("ActiveState") in states
 
     def check(self) -> None:
-        """Raise `ProgramFailed` if it was started and has ended. Looks now and then only: it costs time."""
+        """Raise `ProgramFailed` if it was started and has ended. Looks from time to time only: it costs time."""
         now = time.monotonic()
         if self._started and now - self._looked_at > _LOOK_EVERY:
             self._looked_at = now

@@ -1,6 +1,6 @@
 """
 Shadow mode alongside a played HAMi, on both control planes: what it reports, what survives a kill, and that it writes
-nothing whatever rights anybody gives it.
+nothing whatever rights anyone gives it.
 
 HAMi's agents and its scheduler are played: nodes are dressed as its device plugin leaves them, and pods get its
 annotations and their node. The recorder is the shipped program under its shipped account.

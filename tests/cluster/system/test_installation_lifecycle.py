@@ -228,7 +228,7 @@ def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
     assert versions(doomed) == before
     created(doomed, pod("plain"))
     wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "plain"))), "pods do not start")
-    # A pod that waits does so for ever; now that the policies are deleted, whoever may write it may delete it.
+    # A pod that waits does so forever; now that the policies are deleted, a user who may write it may delete it.
     kube.delete(paths.pods("default", "waits"))
     wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, "it does not go")
     assert versions(doomed, before) == {name: before[name] for name in ("a", "b")}

@@ -108,7 +108,7 @@ def refusing(cluster: Cluster) -> Iterator[None]:
 def test_what_another_webhook_refuses_holds_its_share_for_a_moment_only(cluster: Cluster) -> None:
     taken = [_refusal(cluster, refused(f"refused-{number}")) for number in range(4)]
     assert ["not today" in message for message in taken] == [True] * 4
-    # Room for two, reserved by whoever was refused: these wait until that has expired.
+    # Room for two, reserved by refused pods: these wait until that has expired.
     for number in range(2):
         _create(cluster, t4(f"taken-{number}"))
     found = scenarios.settled(cluster.kube, 2, running=2)

@@ -1,4 +1,4 @@
-"""A GPU promised twice, a pod that nobody counts, and a pod that is worth more than others: what becomes of each."""
+"""A GPU promised twice, a pod that is not counted, and a pod of higher priority: what happens to each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's MIG manager slices a node's card anew: no pod is placed meanwhile, and then on what there is."""
+"""NVIDIA's MIG manager slices a node's card again: no pod is placed meanwhile, and then on what there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fake engines on a whole cluster start one at a time on a card; one that is never ready keeps nobody for ever."""
+"""Fake engines on a whole cluster start one at a time on a card; one that is never ready blocks no other forever."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ PATIENCE = 60.0
 HOLD = "example.com/hold"
 """Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
 URGENT = "urgent"
-"""A PriorityClass: whoever has it is before all others in line."""
+"""A PriorityClass: pods that have it are before all others in the queue."""
 NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 

@@ -28,7 +28,7 @@ def commits(name: str = "") -> Wanted:
 
 
 def condition_of(name: str = "") -> Wanted:
-    """The write that says on a pod what became of it."""
+    """The write that says on a pod what happened to it."""
     return _on_a_pod("PATCH", name, "/status")
 
 

@@ -185,7 +185,7 @@ def one_leads_whatever_becomes_of_the_lease(trouble: Troubled, damage: Damage) -
             took(trouble, "the leader cannot see it")
         leader = trouble.leader()
         damage(trouble.cluster.kube, release)
-        time.sleep(RENEW)  # until it has seen that, and whoever thinks that the Lease is free has taken it
+        time.sleep(RENEW)  # until it has seen that, and a replica that believes that the Lease is free has taken it
         took(trouble, "the leader sees it")
 
 

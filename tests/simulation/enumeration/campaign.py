@@ -101,7 +101,7 @@ def strike(features: Sequence[Feature], found: Sequence[Row], *, jobs: int, chos
 
 def _struck(reference: Reference, features: Sequence[Feature], every: Iterable[Plan]) -> Row:
     """In a process of its own, which brings the cluster up."""
-    faulthandler.cancel_dump_traceback_later()  # a fork waits for ever for its parent's timer
+    faulthandler.cancel_dump_traceback_later()  # a fork waits forever for its parent's timer
     run = Run(reference.plan(), features)
     run.boot()
     row = Row(reference.name)

@@ -49,7 +49,7 @@ _DECIDES_FOR = 12
 
 
 COMMITTED = "store: "
-"""Before the kinds that count what the store commits, whoever writes: `store: pods DELETED`."""
+"""Before the kinds that count what the store commits, for any writer: `store: pods DELETED`."""
 
 
 def commit_kind(change: Change) -> str:

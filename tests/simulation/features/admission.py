@@ -90,7 +90,7 @@ def _only(draw: Draw) -> Arguments:
 
 
 def _one_answers(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """The Service sends every review to one replica, whoever leads."""
+    """The Service sends every review to one replica, even if another one leads."""
     return _reviewing(run, lambda answering, path, body: [e for e in answering if e.name == arguments["webhook"]])
 
 

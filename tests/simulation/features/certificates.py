@@ -2,7 +2,7 @@
 A serving certificate of the webhooks that expires before its successor is there.
 
 The API server verifies at each new connection; those that are open go on. Each replica serves the new certificate when
-the file in its own pod has changed, or when it starts anew after the Secret has.
+the file in its own pod has changed, or when it starts again after the Secret has.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _PASSING = (
     "._found[].uid",  # no more than the pods that were idle when somebody waited last
     "._gangs[]._read[]",  # a plan as the annotation of a pod that is there has it
     ".share.claim_uid",  # the API server's own ElasticGPU says so
-    ".allocation.shared",  # the annotation of a pod says so, whose own uid is beside it
+    ".allocation.shared",  # the annotation of a pod says so, whose own uid is alongside it
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""
 _LAST = "._trial._trial."

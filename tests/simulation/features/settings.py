@@ -69,7 +69,7 @@ def instances(run: Run, program: str) -> list[Program]:
 
 
 def _await(run: Run, program: Program, starts: int) -> None:
-    """Until it runs anew; what ends is started again by the run."""
+    """Until it runs again; what ends is started again by the run."""
     waited = 0.0
     while waited < _SERVES_WITHIN and not (program.starts > starts and program.running is not None):
         run.sleep(_LOOK)

@@ -33,7 +33,7 @@ class _Patience:
     __slots__ = ("_end", "_kernel")
 
     def __init__(self, kernel: Kernel, timeout: float | None) -> None:
-        """`timeout`: seconds; None or less than none: for ever."""
+        """`timeout`: seconds; None or less than none: forever."""
         self._kernel = kernel
         self._end: int | None = None
         if timeout is not None and timeout >= 0 and kernel.current is not None:

@@ -47,7 +47,7 @@ class Trials:
         """What the programs as they are violate, by the seed of the plan; empty where they pass it."""
 
     def of(self, mutant: Mutant) -> Verdict:
-        """What becomes of the mutant. Raises `Unfit`."""
+        """What happens to the mutant. Raises `Unfit`."""
         order, before = Order(mutant.name, self._plans), 0
         while True:
             verdict = _carried_out(order)

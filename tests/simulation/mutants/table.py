@@ -1,7 +1,7 @@
 """
 Defects that the simulation must notice: each is one change of the programs' text that breaks one promise.
 
-Some are of a kind that distributed programs have again and again, some are defects that this project once had. A mutant
+Some are of a kind that distributed programs have repeatedly, some are defects that this project once had. A mutant
 whose programs cannot even start proves nothing, so there is none here.
 """
 

@@ -39,7 +39,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of it. `plan` and `violation` are empty where it passed all plans."""
+    """What happened to it. `plan` and `violation` are empty where it passed all plans."""
 
     mutant: str
     plans: int

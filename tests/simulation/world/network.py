@@ -26,7 +26,7 @@ from tests.simulation.kernel.scheduler import SECOND, Host, Kernel, stream
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unsent", "dropped", "silent", "unanswered", "late", "twice", "slow"]
 """
-What becomes of a request: answered; refused with a status; not sent, since there is no connection; lost on its way
+What happens to a request: answered; refused with a status; not sent, since there is no connection; lost on its way
 (dropped), of which half of the clients learn at once and half when their patience ends; never answered (silent);
 carried out with the answer lost (unanswered); carried out after its client gave up (late); carried out twice, as by a
 proxy that repeats it; or answered slowly.
@@ -123,7 +123,7 @@ class Stream:
         self.moved.set()
 
     def delay(self, seconds: float) -> None:
-        """Deliver each event so long after its commit. One that waits already counts anew."""
+        """Deliver each event so long after its commit. One that waits already counts again."""
         self.lag = seconds
         self.moved.set()
 

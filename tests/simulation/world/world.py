@@ -167,7 +167,7 @@ class World:
         return undo
 
     def show_again(self, node: str) -> None:
-        """Ask the disguise of the node's cards anew what it shows."""
+        """Ask the disguise of the node's cards again what it shows."""
         self._show(node)
 
     def _show(self, node: str) -> None:
@@ -296,7 +296,7 @@ class World:
         return self.api.store.get(claimplugins.CLAIMS, (namespace, name))
 
     def restore(self, state: Snapshot, *, bump: int) -> None:
-        """On a task: bring etcd back to a state, and start controllers and kubelets anew, as after such a disaster."""
+        """On a task: bring etcd back to a state, and start controllers and kubelets again, as after such a disaster."""
         self.api.restore(state, bump=bump)
         before = self.machinery
         done = Event()

@@ -1,6 +1,6 @@
 """
 The harness's kube-apiserver with the base applied, but for the pods and the webhook configuration, which nothing here
-would serve; and requests to it as anybody.
+would serve; and requests to it as anyone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Answer:
 
 
 class RealCluster:
-    """Speaks to the server as anybody, by impersonation."""
+    """Speaks to the server as anyone, by impersonation."""
 
     def __init__(self, server: RealServer) -> None:
         self.url, self.kubeconfig = server.url, server.certified(ADMIN)

@@ -2,7 +2,7 @@
 What holds programs to their share on a real card, where there is one: `make test-gpu` runs this and prints what it saw.
 
 Skipped everywhere else, each time with what it takes. CUDA is called through its driver's own library, so that nothing
-has to be installed. The tests of MPS set a card's compute mode and put it back; they leave a card alone that anybody
+has to be installed. The tests of MPS set a card's compute mode and put it back; they leave a card alone that anyone
 computes on, and all cards where GPUFRACTION_KEEP_GPU_SETTINGS is set.
 """
 

@@ -85,7 +85,7 @@ SECTIONS = (
     ("helm.md", "Uninstall"),
     ("helm.md", "From kustomize to Helm"),
 )
-"""Whose commands are typed."""
+"""The sections whose commands are typed."""
 
 
 def commands(page: str, heading: str) -> list[str]:

@@ -232,7 +232,7 @@ def test_what_ends_an_earlier_wait_does_not_end_the_next(patience: float) -> Non
 
 
 def test_a_wait_that_is_woken_in_vain_ends_at_its_time() -> None:
-    """Each release goes to one who was faster, so the one who waits is woken again and again."""
+    """Each release goes to one who was faster, so the one who waits is woken repeatedly."""
     kernel, lock = fresh(), threading.Lock()
     found: list[tuple[bool, float]] = []
 
@@ -288,7 +288,7 @@ brief = st.sampled_from((0, 0, 0, 1, 2))
 
 @given(kernels, st.lists(brief, max_size=8), st.lists(brief, max_size=8), st.integers(1, 2))
 def test_a_queue_with_an_end_is_never_longer(kernel: Kernel, puts: list[int], gets: list[int], most: int) -> None:
-    """Makers and takers that do not wait for ever: what does not fit is Full, what is not there is Empty."""
+    """Makers and takers that do not wait forever: what does not fit is Full, what is not there is Empty."""
     queue, went, longest = queues.Queue(most), list[int](), 0
     full, empty = 0, 0
 

@@ -1,4 +1,5 @@
-"""Whose turn it is, when time goes on, and what becomes of hosts that are killed, paused or have their own clocks."""
+"""Which task is next, when time continues, and what happens to hosts that are killed, paused or have their own
+clocks."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from webhook.settings import ServeSettings
 
 
 def read(client: FlaskClient, made: JSON) -> FractionRequest:
-    """The share that a pod is read to ask for; whoever answers for the allocator lets all wait."""
+    """The share that a pod is read to ask for; the stand-in for the allocator lets all wait."""
     answer = client.post("/mutate", data=json.dumps(review(made))).get_json()["response"]
     text = patched(made, answer)["metadata"]["annotations"][names.REQUEST]
     return codec.request_from_text(text).containers[0]

@@ -1,4 +1,4 @@
-"""Pods that wait: their order, what starts them, their conditions, and what becomes of a write."""
+"""Pods that wait: their order, what starts them, their conditions, and what happens to a write."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_what_helps_no_pod_is_reported_by_a_pass_some_seconds_later() -> None:
 
 
 def test_who_does_not_lead_is_not_woken_to_tell() -> None:
-    """It makes no pass, so it would be woken for ever."""
+    """It makes no pass, so it would be woken forever."""
     harness = shrunken()
     harness.leads = False
     harness.now += MINUTE

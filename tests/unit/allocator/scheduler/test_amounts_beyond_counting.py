@@ -38,7 +38,7 @@ def asking(**amounts: str) -> Callable[[SchedulerHarness], str]:
 
 
 def running(harness: SchedulerHarness) -> str:
-    """Without a share, and bound by hand: anybody who may create pods can."""
+    """Without a share, and bound by hand: anyone who may create pods can."""
     for number in range(3):
         builder = pod(f"odd{number}").uid(f"odd{number}").needs(cpu=MOST, memory=MOST).on("t4")
         harness.controller.handle(pod_event(pods.trim(builder.json())))

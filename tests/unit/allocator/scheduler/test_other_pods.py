@@ -1,4 +1,4 @@
-"""Where other pods and volumes have a say: affinity between pods in both directions, spreading, claims."""
+"""Rules about other pods and volumes: affinity between pods in both directions, spreading, claims."""
 
 from __future__ import annotations
 

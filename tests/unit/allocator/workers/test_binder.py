@@ -1,4 +1,4 @@
-"""What becomes of a commit: written, refused, overtaken, or nobody can tell, and then the same commit tells."""
+"""What happens to a commit: written, refused, overtaken, or nobody can tell, and then the same commit tells."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
 
 
 def test_a_commit_that_cannot_be_repeated_is_not_carried_out_late() -> None:
-    """Its room is about to be somebody else's."""
+    """Its room is about to be another's."""
     api, kube, binding = decided()
     again = replace(binding, again=True)
     api.wire.fates = ["lost"]

@@ -35,7 +35,7 @@ class Case:
     sent: list[str]
     pauses: list[float]
     leads: tuple[bool, ...] = ()
-    """Whether the replica leads, asked before each try; for ever after these."""
+    """Whether the replica leads, asked before each try; forever after these."""
 
 
 STATUS, EVENT = "status", "events"

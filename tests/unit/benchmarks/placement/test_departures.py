@@ -77,7 +77,7 @@ def test_the_policy_learns_how_many_cards_pods_wait_for() -> None:
     two, yard = Task(1000, 1024, 2, CARD), OneCard()
     stays = [Stay(HALF, 0, HOUR), Stay(WHOLE, 1, HOUR), Stay(two, 2, HOUR), Stay(HALF, 2 * HOUR, HOUR)]
     departures.live(yard, stays)
-    # the whole one waits, then the pair with it; the whole one starts after an hour, and the pair waits for ever
+    # the whole one waits, then the pair with it; the whole one starts after an hour, and the pair waits forever
     assert yard.informed == [[1], [1, 2], [2], [2]]
 
 

@@ -92,7 +92,7 @@ CLEAN = st.fixed_dictionaries(
 
 
 def holds(fraction: FractionRequest) -> bool:
-    """Everything that a request promises to whoever reads it."""
+    """Everything that a request promises to its readers."""
     return (
         1 <= fraction.count <= MOST_GPUS
         and (fraction.memory == 0 or fraction.memory >= 1 << 20)

@@ -1,4 +1,4 @@
-"""A node whose cards NVIDIA's MIG manager slices anew takes no share until it says that it has ended."""
+"""A node whose cards NVIDIA's MIG manager slices again takes no share until it says that it has ended."""
 
 from __future__ import annotations
 

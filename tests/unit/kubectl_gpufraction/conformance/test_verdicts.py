@@ -1,4 +1,4 @@
-"""What figures come to, and what is read of logs and pods that anybody may have written."""
+"""What figures come to, and what is read of logs and pods that anyone may have written."""
 
 from __future__ import annotations
 

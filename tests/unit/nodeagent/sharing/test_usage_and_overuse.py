@@ -1,4 +1,4 @@
-"""Whose memory is on a GPU, and what follows from too much of it."""
+"""Which container has memory on a GPU, and the consequences of too much of it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def last_release(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
 
 
 def other_holder(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
-    """Name anybody who ever held it."""
+    """Name anyone who ever held it."""
     name = rng.choice([rng.choice(before)["spec"].get("holderIdentity", ""), "nobody"])
     return {**lease, "spec": {**lease["spec"], "holderIdentity": name}}
 

@@ -296,7 +296,7 @@ def test_an_unanswered_takeover_does_not_lead_although_the_record_names_us() -> 
         clock.now += later
         candidate.tick()
         assert not candidate.is_leader()
-    clock.now += 15.0  # after that the record is as old as anybody's
+    clock.now += 15.0  # after that the record is as old as anyone's
     candidate.tick()
     assert (candidate.token(), script.answers) == (5, [])
 
@@ -388,7 +388,7 @@ def test_resigning_leaves_alone_what_is_not_ours(found: dict[str, Any]) -> None:
 
 
 class Stored(Transport):
-    """An API server with one Lease, which anybody may have written."""
+    """An API server with one Lease, which anyone may have written."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""No name becomes another path or another selector, whoever wrote it and through whichever builder it comes."""
+"""No name becomes another path or another selector, from any author and through any builder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admission decides to do about a pod, before anybody is asked."""
+"""What admission decides to do about a pod, before anyone is asked."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def any_pods(draw: st.DrawFn) -> tuple[str, JSON]:
 
 
 class Tally:
-    """What became of the pods."""
+    """What happened to the pods."""
 
     def __init__(self) -> None:
         self.found: Counter[tuple[str, str]] = Counter()

@@ -210,7 +210,7 @@ def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Pa
 
 
 class Traffic:
-    """Two clients that connect, ask and leave, again and again; each trusts what `trusted` says at that moment."""
+    """Two clients that connect, ask and leave, repeatedly; each trusts what `trusted` says at that moment."""
 
     def __init__(self, web: Running, trusted: Callable[[], bytes]) -> None:
         self.failures: list[Exception] = []

@@ -19,7 +19,7 @@ TLS_1_2 = {
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "ECDHE-ECDSA-CHACHA20-POLY1305",
 }
-"""With a certificate of ours. One with an RSA key, of somebody else's authority, adds the same with RSA."""
+"""With a certificate of ours. One with an RSA key, of another's authority, adds the same with RSA."""
 TLS_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 VERSIONS = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
@@ -88,7 +88,7 @@ def test_a_client_cannot_begin_the_handshake_again(server: ssl.SSLContext) -> No
 
 
 def as_user(folder: Path, authority: Authority, name: str = "api-server") -> ssl.SSLContext:
-    """A client of TLS 1.2, where it learns within the handshake what becomes of its certificate."""
+    """A client of TLS 1.2, where it learns within the handshake what happens to its certificate."""
     context = client(ssl.TLSVersion.TLSv1_2)
     certificate, key = authority.client(User(name))
     (folder / "client.pem").write_bytes(certificate + key)

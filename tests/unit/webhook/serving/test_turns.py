@@ -1,4 +1,4 @@
-"""Whose review is answered next: sources take turns, large ones go one at a time, and nobody is forgotten."""
+"""Which review is answered next: sources take turns, large ones go one at a time, and none is forgotten."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Bench(SchedulerHarness):
         return [*reports, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
 
     def warnings(self, outcome: WarningOutcome = "warned") -> list[str]:
-        """Who is to be warned now. What became of each warning is answered."""
+        """Who is to be warned now. What happened to each warning is answered."""
         effects = [each for each in self.controller.tick(TickPhase.EVICTIONS) if isinstance(each, WarnIdlePods)]
         found = [warning for each in effects for warning in each.warnings]
         for each in found:
@@ -493,7 +493,7 @@ def test_that_no_lower_priority_helps_keeps_no_idle_pod_back(grace: float) -> No
 
 @pytest.mark.parametrize("priority", [0, 5])
 def test_nobody_goes_from_a_namespace_in_which_we_may_not_evict(priority: int) -> None:
-    """The policy gpufraction-evictions refuses it, so a plan with such a pod would fail again and again."""
+    """The policy gpufraction-evictions refuses it, so a plan with such a pod would fail repeatedly."""
     harness = Bench(options=BOTH)
     harness.run(worker("idle", "12Gi", after="1h", priority=priority))
     harness.report(idle=2 * HOUR)

@@ -49,7 +49,7 @@ NONE = pod("w").needs(cpu="1")
 
 @dataclass(frozen=True)
 class Case:
-    """A Workload on a cluster, and what becomes of it."""
+    """A Workload on a cluster, and what happens to it."""
 
     document: JSON
     found: str

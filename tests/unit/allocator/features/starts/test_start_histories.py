@@ -1,6 +1,6 @@
 """
 Whatever engines, kubelets, tenants and leaders do: within the bound no two pods that start alone are starting on one
-card, and none waits for ever.
+card, and none waits forever.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Aside:
         self.cluster.machinery.fail_node("n1")
         self.cluster.condition(NODE, "Ready", "Unknown")
         self._ahead += PASSED
-        self.cluster.machinery.fail_node("n1")  # whoever has something to do looks at the clock
+        self.cluster.machinery.fail_node("n1")  # a kubelet with something to do looks at the clock
         time.sleep(MOMENT)
 
     def returns(self, phase: str) -> None:
