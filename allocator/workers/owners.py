@@ -24,6 +24,9 @@ from runtime.kubernetes.client import Kube
 JSON = dict[str, Any]
 UNSCHEDULABLE = "Unschedulable"
 """The reason that Kubernetes has for a pod without a place. Programs look for it in any condition."""
+_JOBSET_VERSION = "jobset.x-k8s.io/v1alpha2"
+_JOBSET_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
+"""By which JobSet names itself on each pod."""
 _MINUTE = len("2030-01-01T00:00")
 
 
@@ -45,18 +48,31 @@ Shows the news at the owner of its pod, at a time in seconds, as a component. Ra
 
 def show(kube: Kube, news: StatusUpdate, pod: Mapping[str, Any], now: float, component: str) -> None:
     """Write the news where the program that created the pod looks for it; nothing for most. Raises `KubeError`."""
-    owner = owner_of(pod)
+    owner = creator_of(pod)
     if owner is not None and (shows := PROGRAMS.get((owner.version.partition("/")[0], owner.kind))):
         shows(kube, news, owner, now, component)
+
+
+def creator_of(pod: Mapping[str, Any]) -> ControllingOwner | None:
+    """The object that people look at for the pod: its controller, or the JobSet that its Job is part of."""
+    owner = owner_of(pod)
+    if owner is None or (owner.version, owner.kind) != ("batch/v1", "Job"):
+        return owner
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return _checked(_JOBSET_VERSION, "JobSet", *(str(labels.get(each, "")) for each in _JOBSET_LABELS)) or owner
 
 
 def owner_of(pod: Mapping[str, Any]) -> ControllingOwner | None:
     """The pod's controller; None without one, or if its name or uid is invalid."""
     for each in (pod.get("metadata") or {}).get("ownerReferences") or ():
         if each.get("controller"):
-            owner = ControllingOwner(*(str(each.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
-            return owner if is_subdomain(owner.name) and owner.uid and is_plain(owner.uid, NAME) else None
+            return _checked(*(str(each.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
     return None
+
+
+def _checked(version: str, kind: str, name: str, uid: str) -> ControllingOwner | None:
+    """The object, where its name and uid can be some; a tenant may have written any of them."""
+    return ControllingOwner(version, kind, name, uid) if is_subdomain(name) and uid and is_plain(uid, NAME) else None
 
 
 def _by_condition(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: float, component: str) -> None:
@@ -89,5 +105,7 @@ PROGRAMS: Mapping[tuple[str, str], Show] = {
     ("argoproj.io", "Workflow"): _by_condition,
     # Its conditions say nothing about workers, and about the head only what a kubelet says.
     ("ray.io", "RayCluster"): _by_event,
+    # It counts the pods that are ready.
+    ("jobset.x-k8s.io", "JobSet"): _by_event,
 }
-"""By API group and kind of a pod's controller."""
+"""By API group and kind of what `creator_of` finds."""

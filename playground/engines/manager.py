@@ -1,8 +1,8 @@
 """
 A manager made with controller-runtime as a process alongside a real control plane, with its CRDs, rights and webhooks.
 
-Kueue, JobSet and LeaderWorkerSet are such programs, and the files that configure them have the same fields. Each is
-reached on loopback; what its manifests say of pods and Services of its own is left out.
+Kueue, JobSet, LeaderWorkerSet and Kubeflow Trainer are such programs, and the files that configure them have much the
+same fields. Each is reached on loopback; what its manifests say of its own pods and Services is left out.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Manager:
     probe: tuple[str, JSON]
     command: Callable[[Path, Path], Sequence[str]] = _as_it_is
     """What runs the program, by the folder of this run and the program's path."""
+    configured: Callable[[JSON], JSON] = lambda configuration: configuration
+    """Its Configuration, where that has other fields than most."""
+    certificates: str = "certificates"
+    """Where it looks for its certificate, in the folder of its run. That is its folder for temporary files, too."""
 
     @property
     def manifests(self) -> str:
@@ -78,13 +82,13 @@ def running(
     for kind in _FIRST:
         for document in documents:
             if document["kind"] == kind:
-                installing.apply(cluster.kube, document)
+                installing.apply(cluster.kube, document, within=60)
     for document in documents:
         if document["kind"] == "CustomResourceDefinition":  # one before this one may have had another address
             fresh = {"spec": {"conversion": document["spec"].get("conversion") or {"strategy": "None"}}}
-            cluster.kube.patch_merge(installing.path_of(document, named=True), fresh)
+            cluster.kube.patch_merge(installing.path_of(document, named=True), fresh, timeout=60)
     wait_for(lambda: engine.are_served(cluster.kube, documents), "its kinds are not served", 30)
-    certificates = directory / "certificates"
+    certificates = directory / manager.certificates
     certificates.mkdir(parents=True)
     for name, data in zip(("tls.crt", "tls.key"), authority.server(("localhost",)), strict=True):
         (certificates / name).write_bytes(data)
@@ -145,12 +149,13 @@ def _configuration(manager: Manager, webhook: int, health: int, certificates: Pa
 
 
 def _program(manager: Manager, cluster: Cluster, folder: Path, directory: Path, config: JSON) -> Program:
-    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    (directory / "config.yaml").write_text(yaml.safe_dump(manager.configured(config)))
     kubeconfig = directory / "kubeconfig.yaml"
     kubeconfig.write_text(cluster.control_plane.kubeconfig(User(manager.name, ("system:masters",))))
     flags = ["--config", str(directory / "config.yaml"), "--kubeconfig", str(kubeconfig), "--zap-log-level=2"]
     command = manager.command(directory, folder / manager.name)
-    return Program(manager.name, flags, log=directory / f"{manager.name}.log", environment={}, command=command)
+    environment = {"TMPDIR": str(directory)}
+    return Program(manager.name, flags, log=directory / f"{manager.name}.log", environment=environment, command=command)
 
 
 def _is_ready(port: int) -> bool:

@@ -150,18 +150,22 @@ def _spec(form: RequestForm) -> JSON:
     """A pod that takes a node of the pool for itself, and does nothing there."""
     apart: list[JSON] = [{"labelSelector": {"matchLabels": _labels(form)}, "topologyKey": _HOSTNAME}]
     affinity: JSON = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    tolerations: list[JSON] = [
+        {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+        for taint in form.empty.taints
+    ]
     if form.off and form.karpenter:
         apart.append(_FROM_TENANTS)
+        # It is to be there before the node's GPUs are published: a tenant's pod that is placed there meanwhile would
+        # be refused by kube-scheduler, which may not try it again for minutes once the placeholder is gone.
+        tolerations.append({"key": str(names.STARTUP_TAINT), "operator": "Exists", "effect": "NoSchedule"})
     elif form.off:
         off = sorted(form.off)[:_MOST_NAMED]
         terms = [{"matchExpressions": [{"key": _HOSTNAME, "operator": "NotIn", "values": off}]}]
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {
         "nodeSelector": dict(form.selector),
-        "tolerations": [
-            {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-            for taint in form.empty.taints
-        ],
+        "tolerations": tolerations,
         "affinity": affinity,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

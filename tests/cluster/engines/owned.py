@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract import names, pods
+from contract.reasons.pods import PodEventReason
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
@@ -61,6 +62,13 @@ def running(cluster: Cluster) -> int:
 def booked(cluster: Cluster) -> list[str]:
     """The program's pods that have a share."""
     return [each["metadata"]["name"] for each in members(cluster) if names.ALLOCATION in pods.annotations_of(each)]
+
+
+def events_of(cluster: Cluster, path: str) -> list[str]:
+    """What the Events of the object at this path say of pods that wait, as `kubectl describe` shows them."""
+    uid = cluster.kube.get(path)["metadata"]["uid"]
+    about = [e for e in cluster.kube.list(paths.events("default")).items if e["involvedObject"].get("uid") == uid]
+    return [each["message"] for each in about if each["reason"] == PodEventReason.WAITING]
 
 
 def occupy(cluster: Cluster, name: str = "first") -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from contract import names
-from contract.reasons.pods import PodEventReason, PodReason
+from contract.reasons.pods import PodReason
 from playground.cluster import Cluster
 from playground.engines import controllers, ray
 from playground.engines.ray import CLUSTERS, JOBS, KUBERAY, VERSION
 from playground.waiting import wait_for
-from runtime.kubernetes import paths
 from tests.builders import pod
 from tests.cluster.engines.owned import (
     booked,
     cleared,
+    events_of,
     leave,
     members,
     occupy,
@@ -77,14 +77,7 @@ def scale(cluster: Cluster, workers: int) -> None:
 
 
 def told(cluster: Cluster) -> list[str]:
-    """What the Ray cluster's Events say of pods that wait."""
-    events = cluster.kube.list(paths.events("default")).items
-    about = [each for each in events if each["involvedObject"].get("uid") == uid(cluster)]
-    return [each["message"] for each in about if each["reason"] == PodEventReason.WAITING]
-
-
-def uid(cluster: Cluster) -> str:
-    return str(cluster.kube.get(f"{CLUSTERS}/train")["metadata"]["uid"])
+    return events_of(cluster, f"{CLUSTERS}/train")
 
 
 def said(cluster: Cluster) -> str:

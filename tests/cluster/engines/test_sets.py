@@ -22,6 +22,7 @@ from tests.builders import PodBuilder
 from tests.cluster.engines.owned import (
     booked,
     cleared,
+    events_of,
     leave,
     members,
     occupy,
@@ -90,6 +91,7 @@ def test_a_jobset_starts_once_both_of_its_jobs_fit(jobset: Cluster) -> None:
     message = scenarios.condition(members(jobset)[0])["message"]
     assert message.startswith("waiting: gang train (JobSet): 1 of 2 members fit; the second (train-workers-")
     assert (booked(jobset), ready(jobset)) == ([], 0)
+    wait_for(lambda: message in events_of(jobset, f"{JOBSETS}/train"), "the JobSet has no Event that says why")
     leave(jobset)
     wait_for(lambda: running(jobset) == 2, lambda: f"{shown(jobset)}")
     wait_for(lambda: ready(jobset) == 2, lambda: f"{status(jobset)}")

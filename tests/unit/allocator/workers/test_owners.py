@@ -21,11 +21,21 @@ NEWS = StatusUpdate("team/p", "uid-1", False, Code.MEMORY.word, "waiting: 0 of 1
 PLACED = StatusUpdate("team/p", "uid-1", True, PodReason.ALLOCATED, "1 GPU share")
 WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "sweep", "uid": "uid-w"}
 CLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "train", "uid": "uid-c"}
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-workers-0", "uid": "uid-j"}
+JOBSET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "uid": "uid-s"}
+NAME, UID = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"
 SCHEDULABLE = "gpufraction.io/Schedulable"
 
 
 def owned(owner: JSON, **more: Any) -> JSON:
     return {"metadata": {"ownerReferences": [{**owner, "controller": True, **more}]}}
+
+
+def of_jobset(**labels: str) -> JSON:
+    """A pod of a Job of the JobSet. `labels`: others in place of those that JobSet writes."""
+    made = owned(JOB)
+    made["metadata"]["labels"] = {NAME: JOBSET["name"], UID: JOBSET["uid"], **labels}
+    return made
 
 
 def written(news: StatusUpdate, *pods: JSON) -> list[JSON]:
@@ -63,6 +73,16 @@ def test_a_ray_cluster_gets_an_event_why_its_pod_waits() -> None:
     assert event["involvedObject"] == {**CLUSTER, "namespace": "team"}
     said = (event["reason"], event["message"], event["type"], event["metadata"]["namespace"])
     assert said == (PodEventReason.WAITING, NEWS.reason, "Normal", "team")
+
+
+def test_a_jobset_gets_the_event_of_a_pod_that_its_job_controls() -> None:
+    (event,) = written(NEWS, of_jobset())
+    assert event["involvedObject"] == {**JOBSET, "namespace": "team"}
+
+
+@pytest.mark.parametrize("labels", [{NAME: ""}, {UID: ""}, {NAME: "a/b"}, {UID: "\n"}, {NAME: "x" * 300}])
+def test_labels_that_name_no_jobset_get_no_event(labels: dict[str, str]) -> None:
+    assert written(NEWS, of_jobset(**labels)) == []
 
 
 def test_workers_that_wait_for_the_same_have_one_event_of_their_cluster() -> None:

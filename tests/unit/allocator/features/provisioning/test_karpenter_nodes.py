@@ -60,6 +60,15 @@ def test_one_for_karpenter_is_kept_off_nodes_by_the_pods_of_tenants() -> None:
     assert alike["topologyKey"] == tenants["topologyKey"] == HOSTNAME
 
 
+@pytest.mark.parametrize(("off", "karpenter"), [(("n1",), True), (("n1",), False), ((), True)])
+def test_only_one_that_keeps_tenants_off_is_there_before_the_startup_taint_goes(
+    off: tuple[str, ...], karpenter: bool
+) -> None:
+    form = RequestForm("a-x", "a", EMPTY, {"pool": "a"}, off, karpenter=karpenter)
+    tolerated = [each["key"] for each in objects.placeholder(form)["spec"]["tolerations"]]
+    assert tolerated == ([str(names.STARTUP_TAINT)] if off and karpenter else [])
+
+
 @pytest.mark.parametrize("karpenter", [True, False])
 def test_a_placeholder_for_the_first_node_is_only_apart_from_its_like(karpenter: bool) -> None:
     made = affinity((), karpenter=karpenter)

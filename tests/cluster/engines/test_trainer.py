@@ -1,0 +1,113 @@
+"""Kubeflow Trainer's own program with JobSet's: the nodes of a TrainJob start together, and nothing is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names
+from contract.reasons.pods import PodReason
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.engines import manager, trainer
+from playground.engines.sets import JOBSET, JOBSET_VERSION
+from playground.engines.trainer import JOBS, RUNTIMES, TRAINER, VERSION
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import pod
+from tests.cluster.engines.owned import (
+    booked,
+    cleared,
+    events_of,
+    leave,
+    members,
+    occupy,
+    reasons,
+    running,
+    shown,
+    template,
+)
+from tests.cluster.engines.programs import folder_of
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+JSON = dict[str, Any]
+JOBSETS = paths.path(JOBSET_VERSION, "jobsets", "default")
+BOTH_WAIT = [PodReason.GANG_DOES_NOT_FIT] * 2
+
+
+@pytest.fixture(scope="module")
+def kubeflow(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = folder_of(TRAINER.assets())
+    directory = tmp_path_factory.mktemp("kubeflow")
+    with (
+        manager.running(JOBSET, us, folder_of(JOBSET.assets()), directory / "jobset", {}),
+        manager.running(TRAINER, us, folder, directory / "trainer", {}),
+    ):
+        made = pod("node").annotated(names.GANG_MINIMUM, "2").container("node")
+        made = made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
+        us.kube.create(RUNTIMES, trainer.runtime("two", 2, template(made, restartPolicy="Never")))
+        yield us
+        us.kube.delete(f"{RUNTIMES}/two")
+
+
+@pytest.fixture(autouse=True)
+def in_order(us: Cluster) -> Iterator[None]:
+    """Each test leaves the cluster empty; nothing is booked twice before and after."""
+    yield
+    cleared(us, JOBS)
+
+
+def train(cluster: Cluster, **spec: Any) -> None:
+    """A TrainJob on two nodes, with a card each."""
+    runtime = {"apiGroup": VERSION.partition("/")[0], "kind": "TrainingRuntime", "name": "two"}
+    limits = {"limits": {str(names.GPU_MEMORY): "10000Mi"}}
+    document = {"apiVersion": VERSION, "kind": "TrainJob", "metadata": {"name": "train"}}
+    document["spec"] = {"runtimeRef": runtime, "trainer": {"resourcesPerNode": limits}, **spec}
+    cluster.kube.create(JOBS, document)
+
+
+def status(cluster: Cluster) -> JSON:
+    return dict(cluster.kube.get(f"{JOBS}/train").get("status") or {})
+
+
+def ready(cluster: Cluster) -> int:
+    """How many Jobs are ready, as the TrainJob itself says."""
+    return sum(each.get("ready", 0) for each in status(cluster).get("jobsStatus") or ())
+
+
+def said(cluster: Cluster) -> str:
+    return f"{shown(cluster)}, {status(cluster)}"
+
+
+def test_the_nodes_of_a_trainjob_start_once_both_fit(kubeflow: Cluster) -> None:
+    occupy(kubeflow)
+    train(kubeflow)
+    wait_for(lambda: reasons(kubeflow) == BOTH_WAIT, lambda: said(kubeflow), 60)
+    assert (booked(kubeflow), ready(kubeflow)) == ([], 0)
+    message = scenarios.condition(members(kubeflow)[0])["message"]
+    wait_for(lambda: message in events_of(kubeflow, f"{JOBSETS}/train"), "its JobSet has no Event that says why")
+    leave(kubeflow)
+    wait_for(lambda: running(kubeflow) == 2 and ready(kubeflow) == 1, lambda: said(kubeflow), 60)
+
+
+def test_a_trainjob_that_is_deleted_while_it_waits_leaves_nothing(kubeflow: Cluster) -> None:
+    occupy(kubeflow)
+    train(kubeflow)
+    wait_for(lambda: reasons(kubeflow) == BOTH_WAIT, lambda: said(kubeflow), 60)
+    kubeflow.kube.delete(f"{JOBS}/train", {"propagationPolicy": "Background"})
+    wait_for(lambda: not members(kubeflow), lambda: f"{shown(kubeflow)}", 60)
+    occupy(kubeflow, "second")
+
+
+def test_a_trainjob_that_is_suspended_gives_its_cards_back_and_resumes(kubeflow: Cluster) -> None:
+    train(kubeflow)
+    wait_for(lambda: running(kubeflow) == 2, lambda: said(kubeflow), 60)
+    kubeflow.kube.patch_merge(f"{JOBS}/train", {"spec": {"suspend": True}})
+    wait_for(lambda: not members(kubeflow), lambda: said(kubeflow), 60)
+    occupy(kubeflow)
+    kubeflow.kube.patch_merge(f"{JOBS}/train", {"spec": {"suspend": False}})
+    wait_for(lambda: reasons(kubeflow) == BOTH_WAIT, lambda: said(kubeflow), 60)
+    leave(kubeflow)
+    wait_for(lambda: running(kubeflow) == 2, lambda: said(kubeflow), 60)
