@@ -59,7 +59,7 @@ def _made(draw: Draw) -> Arguments:
         "count": draw.rng.choice((1, 1, 1, 2)),
         "amounts": draw.rng.choice(_AMOUNTS),
     }
-    found["way"] = _WAYS[int(found["name"].rpartition("-")[2]) % len(_WAYS)]
+    found["way"] = _WAYS[int(str(found["name"]).rpartition("-")[2]) % len(_WAYS)]
     draw.made.setdefault("share-claims", []).append(found)
     return found
 
