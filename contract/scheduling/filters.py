@@ -29,8 +29,8 @@ class Limits:
     """Pods on one GPU; 48 is the least client limit of NVIDIA MPS on GPUs since Volta."""
     memory_factor: float = 1.0
     """Oversubscription: how many times its usable memory a GPU may promise."""
-    selects: Selects = field(default=nothing_selected, metadata={"stored": False})
-    """How the selectors of claims are evaluated, which needs a CEL library."""
+    selects: Selects = field(default=nothing_selected, compare=False, metadata={"stored": False})
+    """How the selectors of claims are evaluated, which needs a CEL library. Equal limits may differ in it."""
 
     def capacity(self, gpu: Gpu) -> int:
         """Bytes that the GPU may promise in all."""

@@ -35,6 +35,9 @@ _AMOUNTS: tuple[dict[str, str], ...] = (
 )
 
 
+_WAYS = ("exactly", "selectors", "firstAvailable")
+"""How a request chooses its cards."""
+_NO_CARD, _ALL_CARDS = "device.driver == 'example.com'", "device.attributes['gpufraction.io'].type in ['gpu', 'mig']"
 MOST_TOGETHER = "most pods with one ResourceClaim"
 DEALLOCATED = "ResourceClaims whose allocation an administrator took away"
 
@@ -56,6 +59,7 @@ def _made(draw: Draw) -> Arguments:
         "count": draw.rng.choice((1, 1, 1, 2)),
         "amounts": draw.rng.choice(_AMOUNTS),
     }
+    found["way"] = _WAYS[int(str(found["name"]).rpartition("-")[2]) % len(_WAYS)]
     draw.made.setdefault("share-claims", []).append(found)
     return found
 
@@ -65,7 +69,7 @@ def _create(run: Run, arguments: Arguments) -> None:
     run.tell("user", f"creates {kind} {arguments['namespace']}/{arguments['name']} for {arguments['amounts']}")
     capacity = {"capacity": {"requests": dict(arguments["amounts"])}} if arguments["amounts"] else {}
     exactly = {"deviceClassName": str(names.SHARE_CLASS), "count": arguments["count"], **capacity}
-    devices = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    devices = {"devices": {"requests": [{"name": "gpu", **_chosen(exactly, arguments["way"])}]}}
     path = paths.resourceclaims if arguments["alone"] else paths.resourceclaimtemplates
     body = {
         "apiVersion": resourceclaims.API,
@@ -77,6 +81,17 @@ def _create(run: Run, arguments: Arguments) -> None:
         run.user.create(path(arguments["namespace"]), body)
     except KubeError as error:
         run.tell("user", f"which is refused: {error}")
+
+
+def _chosen(exactly: JSON, way: str) -> JSON:
+    """The request in one of `_WAYS`; each accepts every card."""
+    if way == "firstAvailable":
+        return {way: [{"name": "none", **exactly, **_selecting(_NO_CARD)}, {"name": "any", **exactly}]}
+    return {"exactly": {**exactly, **(_selecting(_ALL_CARDS) if way == "selectors" else {})}}
+
+
+def _selecting(expression: str) -> JSON:
+    return {"selectors": [{"cel": {"expression": expression}}]}
 
 
 def _pod(draw: Draw) -> Arguments | None:
@@ -280,6 +295,9 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     given = sorted((each["pool"], each["device"]) for each in results)
     shares = [share for each in allocation.containers for share in each.shares if share.dra]
     wanted = sorted((allocation.node, resourceclaims.device_name(share.uuid)) for share in shares)
+    named = {each["request"] for each in results}
+    if not named <= {"gpu", "gpu/any"}:
+        return [f"{key} has a share, and its ResourceClaim {name} names {sorted(named)}"]
     decided = resourceclaims.version(claim)
     if decided is not None and decided[0] != allocation.id and not allocation.shared:
         return [f"{key} has its share {allocation.id}, and its ResourceClaim {name} is of {decided[0]}"]

@@ -68,6 +68,11 @@ WRONG: dict[str, tuple[list[JSON], list[JSON], str]] = {
     "a claim without an allocation": ([pod()], [claim(allocation=None)], "says []"),
     "a claim of a pod that is gone": ([], [claim()], "is reserved for pod p, which is gone"),
     "a claim that nobody uses": ([], [claim(reservedFor=[])], "is allocated, and nobody uses it"),
+    "an alternative that accepts no card": (
+        [pod()],
+        [claim(**resourceclaims.shared_status(pod(), ALLOCATION, [("gpu/none", SHARE)], at="2026-01-05T08:00:00Z"))],
+        "names ['gpu/none']",
+    ),
     "a claim that is left over": ([], [claim(reservedFor=[], allocation=None)], "is left over"),
 }
 

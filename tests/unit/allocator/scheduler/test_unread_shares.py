@@ -51,7 +51,7 @@ def closed(harness: SchedulerHarness) -> dict[str, list[int]]:
 ALLOCATION, REQUEST = str(names.ALLOCATION), str(names.REQUEST)
 LATER: dict[str, tuple[str, dict[str, object], list[int]]] = {
     "an allocation of a later version": (ALLOCATION, {"v": 2}, [0]),
-    "a request of a later version": (REQUEST, {"v": 2}, [0]),
+    "a request of a later version": (REQUEST, {"v": 3}, [0]),
     "cards under another name": (ALLOCATION, {"v": 2, "containers": [], "slices": [{"of": ["GPU-n-0"]}]}, [0]),
     "no card that is known": (ALLOCATION, {"v": 2, "containers": "elsewhere"}, [0, 1]),
     "a version that is no number": (ALLOCATION, {"v": "1.1"}, [0]),

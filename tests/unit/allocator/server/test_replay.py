@@ -15,6 +15,7 @@ from allocator import commands
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement, Policy
 from allocator.scheduler.view import QueuedPodView, SchedulerView
+from allocator.selectors import holds
 from allocator.server import debug
 from contract.encoding.reading import Malformed
 from contract.encoding.wire import typed
@@ -52,7 +53,9 @@ def views(draw: st.DrawFn) -> SchedulerView:
 @given(views())
 @settings(max_examples=examples(30), deadline=None)
 def test_a_view_comes_back_whole_from_its_text(view: SchedulerView) -> None:
-    assert debug.from_json(json.loads(json.dumps(debug.to_json(view)))) == view
+    found = debug.from_json(json.loads(json.dumps(debug.to_json(view))))
+    assert found == view
+    assert found.limits.selects is holds, "a replay evaluates selectors too"
 
 
 @given(views())
