@@ -34,7 +34,7 @@ LINES = {
     "webhook": 4_000,
     "allocator": 26_420,
     "nodeagent": 7_250,
-    "kubectl_gpufraction": 11_750,
+    "kubectl_gpufraction": 11_800,
     "shadow": 3_320,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
