@@ -393,8 +393,13 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
             raise Malformed(f"the claim's device {shown(device)} is on {where}, not on this node")
         if (request, device) not in cards:
             raise Malformed(f"the claim's device {shown(device)} has no configuration for {shown(request)}")
-        given.append(PreparedDevice(request, pool, device, cards[request, device]))
+        given.append(PreparedDevice(_main(request), pool, device, cards[request, device]))
     return tuple(given)
+
+
+def _main(request: str) -> str:
+    """The request of an alternative (`gpu/large`): containers name that one, and kubelet compares the two as text."""
+    return request.split("/", 1)[0]
 
 
 def written_for(claim: Mapping[str, Any]) -> str:

@@ -79,9 +79,7 @@ def devices_of(
             found = plugins.prepare(node, namespace, claim_uid, name)
             if isinstance(found, str):
                 return found
-            for request, devices in found.items():
-                main = request.split("/", 1)[0]  # an alternative is named after its request, which containers name
-                given[own, main] = given.get((own, main), ()) + devices
+            given.update({(own, request): devices for request, devices in found.items()})
             prepared.append(claim)
     return {container["name"]: _of(container, given) for container, _ in needs.containers(pod["spec"])}, prepared
 

@@ -21,28 +21,40 @@ from tests.cluster.realnode.test_container_view import share
 from tests.cluster.realnode.ways import Way
 
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
-TEMPLATE, CLAIM = "4gi", "together"
+TEMPLATE, CLAIM, CHOICE = "4gi", "together", "choice"
 
 
 @pytest.fixture
 def asking(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
-    """The node in a cluster whose namespace asks by claims, with a template and a claim for 4 GiB."""
+    """
+    The node in a cluster whose namespace asks by claims, with a template and a claim for 4 GiB, and a template of two
+    alternatives for it, of which only the second one names a card that there is.
+    """
     labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
     real.kube.patch_merge(paths.namespaces("default"), labels)
     exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "4Gi"}}}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    made: dict[str, tuple[str, JSON]] = {
-        paths.resourceclaimtemplates("default"): (TEMPLATE, {"kind": "ResourceClaimTemplate", "spec": {"spec": spec}}),
-        paths.resourceclaims("default"): (CLAIM, {"kind": "ResourceClaim", "spec": spec}),
-    }
-    for path, (name, body) in made.items():
+    choices = [{"name": model.lower(), **exactly, "selectors": [selecting(model)]} for model in ("A100", "T4")]
+    choice = {"devices": {"requests": [{"name": "gpu", "firstAvailable": choices}]}}
+    templates = paths.resourceclaimtemplates("default")
+    made: list[tuple[str, str, JSON]] = [
+        (templates, TEMPLATE, {"kind": "ResourceClaimTemplate", "spec": {"spec": spec}}),
+        (templates, CHOICE, {"kind": "ResourceClaimTemplate", "spec": {"spec": choice}}),
+        (paths.resourceclaims("default"), CLAIM, {"kind": "ResourceClaim", "spec": spec}),
+    ]
+    for path, name, body in made:
         real.kube.create(path, {"apiVersion": resourceclaims.API, "metadata": {"name": name}, **body})
     yield real
     real.clear()
-    for path, (name, _) in made.items():
+    for path, name, _ in made:
         with contextlib.suppress(KubeNotFound):
             real.kube.delete(f"{path}/{name}")
     wait_for(lambda: not claims(real), lambda: f"claims are left over: {claims(real)}", 60)
+
+
+def selecting(model: str) -> JSON:
+    """A selector of cards whose model has this word."""
+    return {"cel": {"expression": f"device.attributes['gpufraction.io'].productName.contains('{model}')"}}
 
 
 def claims(node: RealNodeCluster) -> list[JSON]:
@@ -54,9 +66,10 @@ def owner(claim: JSON) -> str:
     return next((str(each["name"]) for each in claim["metadata"].get("ownerReferences") or ()), "")
 
 
-def submit(node: RealNodeCluster, name: str, **source: str) -> None:
-    """A pod that tells what it sees, whose only container uses the claim."""
-    using: dict[str, Any] = {**container(), "resources": {"claims": [{"name": "gpu"}]}}
+def submit(node: RealNodeCluster, name: str, *, request: str = "", **source: str) -> None:
+    """A pod that tells what it sees, whose only container uses the claim, or this request of it."""
+    entry = {"name": "gpu", **({"request": request} if request else {})}
+    using: dict[str, Any] = {**container(), "resources": {"claims": [entry]}}
     node.submit(name, using, resourceClaims=[{"name": "gpu", **source}])
 
 
@@ -81,3 +94,9 @@ def test_a_restarted_container_has_its_claim_still(asking: RealNodeCluster) -> N
     pod = asking.running("a")
     asking.node.end(asking.node.process_of(pod))
     assert asking.inside("a", restart=1) == share(4096, 0)
+
+
+def test_a_container_that_names_a_request_sees_the_card_of_its_alternative(asking: RealNodeCluster) -> None:
+    """The allocation names the alternative, and kubelet looks for the request that the container names."""
+    submit(asking, "a", request="gpu", resourceClaimTemplateName=CHOICE)
+    assert asking.inside("a") == share(4096, 0)

@@ -113,6 +113,19 @@ def test_each_container_gets_the_devices_of_its_own_shares() -> None:
     )
 
 
+def test_the_card_of_an_alternative_is_given_by_the_name_of_its_request() -> None:
+    """Containers name the request, and kubelet compares it with the answer as text."""
+    given = [("gpu/large", share())]
+    claim = {
+        "metadata": {"name": "mine", "uid": "claim-uid"},
+        "status": resourceclaims.shared_status(pod(), allocation(), given, at="2026-01-01T00:00:00Z"),
+    }
+    cdi = tuple(f"{kind}={UUID}" for kind in ("nvidia.com/gpu", "gpufraction.io/share"))
+    assert resourceclaims.prepared(claim, uid="claim-uid", node="node-1") == (
+        PreparedDevice("gpu", "node-1", UUID.lower(), cdi),
+    )
+
+
 def test_where_the_node_delivers_in_another_way_the_claim_has_no_device() -> None:
     claim = stored(dra=False)
     assert "results" not in claim["status"]["allocation"]["devices"]
