@@ -201,9 +201,7 @@ def _check(fraction: FractionRequest, *, by_claim: bool) -> None:
 
 def request_from_text(text: object, *, bounded: bool = True) -> PodRequest:
     """Read the `request` annotation. Raises `Malformed`."""
-    document = wire.load(text, "request", most=_LONGEST)
-    if document.get("v") != _SELECTING_VERSION:
-        document = wire.load(text, "request", most=_LONGEST, version=_VERSION)
+    document = wire.load(text, "request", most=_LONGEST, version=(_VERSION, _SELECTING_VERSION))
     return request_from_json(document, bounded=bounded)
 
 

@@ -103,8 +103,9 @@ class Schema(Generic[T]):
         return self.write(value) if self.write else value
 
 
-def load(text: object, what: str, *, most: int | None = None, version: int | None = None) -> JSON:
-    """The JSON object in a text of at most `most` characters, with this version as its `v`. Raises `Malformed`."""
+def load(text: object, what: str, *, most: int | None = None, version: int | tuple[int, ...] = ()) -> JSON:
+    """The JSON object in a text of at most `most` characters, with such a version as its `v`. Raises `Malformed`."""
+    wanted = version if isinstance(version, tuple) else (version,)
     if not isinstance(text, str):
         raise Malformed(f"{what} is not text")
     if most is not None and len(text) > most:
@@ -115,8 +116,10 @@ def load(text: object, what: str, *, most: int | None = None, version: int | Non
         raise Malformed(f"{what} is not JSON") from error
     if not isinstance(value, dict):
         raise Malformed(f"{what} is not a JSON object")
-    if version is not None and value.get("v") != version:
-        raise Malformed(f"{what} has version {shown(value.get('v'))}, this program reads {version}")
+    if wanted and value.get("v") not in wanted:
+        raise Malformed(
+            f"{what} has version {shown(value.get('v'))}, this program reads {' and '.join(map(str, wanted))}"
+        )
     return value
 
 

@@ -347,7 +347,7 @@ def test_a_tenant_changes_nothing_of_a_claim_of_ours(cluster: Cluster, tenant: K
     ):
         with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
             tenant.patch_merge(path, patch)
-    with pytest.raises((KubeForbidden, KubeInvalid), match="goes"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction-resource-claims-kept"):
         tenant.delete(own)
     after = cluster.kube.get(own)
     assert (after["status"], metadata_of(after)) == (before["status"], metadata_of(before))

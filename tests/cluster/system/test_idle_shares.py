@@ -129,7 +129,7 @@ def test_an_idle_pod_that_agreed_gives_way_and_one_that_did_not_stays(node: Node
     uid = node.pod("notebook")["metadata"]["uid"]
     node.create(half("next"), runs=False)
     node.waits_for_idle("next")
-    assert node.condition("next")["message"].endswith("; waits for 1 idle pod on node n to give way")
+    assert node.condition("next")["message"].endswith("; waits for 1 idle pod on node n to be evicted")
     node.is_warned(uid)
     node.computes()
     wait_for(lambda: node.runs() == {"next", "silent"}, lambda: f"{node.runs()} run")

@@ -18,7 +18,7 @@ from playground.programs import installing
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid, KubeNotFound
+from runtime.kubernetes.client import Kube, KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
@@ -729,6 +729,16 @@ def of_tenants(cluster: Cluster) -> list[str]:
     return [each["metadata"]["name"] for each in asking]
 
 
+def replaced(cluster: Cluster, path: str, changed: JSON) -> bool:
+    """Replace an object; false where its controller has written to it meanwhile."""
+    changed["metadata"]["resourceVersion"] = cluster.kube.get(path)["metadata"]["resourceVersion"]
+    try:
+        cluster.kube.replace(path, changed)
+    except KubeConflict:
+        return False
+    return True
+
+
 def test_a_deployment_moves_to_claims_and_back_pod_by_pod(cluster: Cluster) -> None:
     """Each card has room for one of the pods, so nothing of a pod is counted in both dialects, or in none."""
     path = paths.path("apps/v1", "deployments", "default", "moving")
@@ -736,10 +746,7 @@ def test_a_deployment_moves_to_claims_and_back_pod_by_pod(cluster: Cluster) -> N
     cluster.kube.create(paths.path("apps/v1", "deployments", "default"), deployment())
     wait_for(lambda: asked_by(cluster) == ["aliyun"] * 2, lambda: f"{asked_by(cluster)}")
     for of, dialect in (("gpu-8gi", "resourceclaims"), ("", "aliyun")):
-        version = cluster.kube.get(path)["metadata"]["resourceVersion"]
-        changed = deployment(of)
-        changed["metadata"]["resourceVersion"] = version
-        cluster.kube.replace(path, changed)
+        wait_for(partial(replaced, cluster, path, deployment(of)), "others write to the Deployment all the time")
         wait_for(lambda d=dialect: asked_by(cluster) == [d] * 2, lambda: f"{asked_by(cluster)}", 90)  # type: ignore[misc]
         invariants.check(cluster)
     wait_for(lambda: not of_tenants(cluster), lambda: f"claims are left over: {of_tenants(cluster)}")

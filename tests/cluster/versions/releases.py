@@ -98,8 +98,8 @@ NEXT_EDITS = (
     Edit(CODEC, "def _dump(value: object) -> str:", f"{_HELPER}def _dump(value: object) -> str:"),
     Edit(
         CODEC,
-        'return {"v": _VERSION, **_REQUEST.to_json(request)}',
-        'return _later({"v": _VERSION, **_REQUEST.to_json(request)})',
+        'return {"v": _version_of(request), **_REQUEST.to_json(request)}',
+        'return _later({"v": _version_of(request), **_REQUEST.to_json(request)})',
     ),
     Edit(
         CODEC,
@@ -129,11 +129,11 @@ NEXT_EDITS = (
     ),
 )
 LATER_EDITS = (
-    Edit(CODEC, "_VERSION = 1\n", "_VERSION = 2\n"),
+    Edit(CODEC, "\n_VERSION = 1\n", "\n_VERSION = 3\n"),
     Edit(
         "contract/encoding/wire.py",
-        'if version is not None and value.get("v") != version:',
-        'if version is not None and value.get("v") not in (1, version):',
+        'if wanted and value.get("v") not in wanted:',
+        'if wanted and value.get("v") not in (1, 2, *wanted):',
     ),
 )
 
