@@ -219,6 +219,7 @@ SHARES_BY_CLAIMS = FeatureEdges(
             (
                 "unit/contract/dialects/test_resourceclaims.py::test_any_claim_is_read_refused_or_not_ours",
                 "fuzzing share-claim",
+                "fuzzing selector",
                 "fuzzing claims-question",
                 "fuzzing claims-answer",
                 "unit/allocator/workers/test_share_claims.py::"

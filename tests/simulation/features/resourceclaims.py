@@ -69,7 +69,7 @@ def _create(run: Run, arguments: Arguments) -> None:
     run.tell("user", f"creates {kind} {arguments['namespace']}/{arguments['name']} for {arguments['amounts']}")
     capacity = {"capacity": {"requests": dict(arguments["amounts"])}} if arguments["amounts"] else {}
     exactly = {"deviceClassName": str(names.SHARE_CLASS), "count": arguments["count"], **capacity}
-    devices = {"devices": {"requests": [{"name": "gpu", **_chosen(exactly, arguments["way"])}]}}
+    devices = {"devices": {"requests": [{"name": "gpu", **_chosen(exactly, str(arguments.get("way", _WAYS[0])))}]}}
     path = paths.resourceclaims if arguments["alone"] else paths.resourceclaimtemplates
     body = {
         "apiVersion": resourceclaims.API,
