@@ -128,8 +128,10 @@ NEXT_EDITS = (
         "runtime/kubernetes/paths.py", '"gpufraction.io/v1alpha1", "gpunodes"', '"gpufraction.io/v1beta1", "gpunodes"'
     ),
 )
+LATER = 3
+"""The version of the later release's texts. This one reads requests of 1 and 2, and allocations of 1."""
 LATER_EDITS = (
-    Edit(CODEC, "\n_VERSION = 1\n", "\n_VERSION = 3\n"),
+    Edit(CODEC, "\n_VERSION = 1\n", f"\n_VERSION = {LATER}\n"),
     Edit(
         "contract/encoding/wire.py",
         'if wanted and value.get("v") not in wanted:',

@@ -96,7 +96,7 @@ def test_what_a_later_release_writes_is_not_what_this_one_does(following: Releas
         "print(codec.allocation_to_text(Allocation('a', 'n', (ContainerAllocation('main', (share,)),))), gpunodes())"
     )
     found = [releases.python(release, text) for release in (PRESENT, following, later)]
-    assert [("laterField" in each, '"v":2' in each, "v1beta1" in each) for each in found] == [
+    assert [("laterField" in each, f'"v":{releases.LATER}' in each, "v1beta1" in each) for each in found] == [
         (False, False, False),
         (True, False, True),
         (True, True, True),
@@ -204,12 +204,12 @@ def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet,
     programs = ("webhook", "allocator", "webhook-1", "allocator-1")
     with under_load(fleet.cluster, seed=4, kills=True) as (load, witness):
         fleet.replace(later, *programs)
-        wait_for(lambda: witness.shapes["v2 and more"] > 5, "nothing is placed by the later release")
+        wait_for(lambda: witness.shapes[f"v{releases.LATER} and more"] > 5, "nothing is placed by the later release")
         before = load.created
         fleet.replace(PRESENT, *programs, crash=True)
         wait_for(lambda: unread(fleet) > 0, "this release reads everything")
         wait_for(lambda: load.created > before + 10, "the load stands still")
-    held = {pods.key(each) for each in fleet.cluster.kube.list(paths.pods()).items if _of_version_2(each)}
+    held = {pods.key(each) for each in fleet.cluster.kube.list(paths.pods()).items if _of_later(each)}
     assert held, "no share of the later release is left"
     wait_for(lambda: unread(fleet) == len(held), lambda: f"{len(held)} cannot be read, the leader says {unread(fleet)}")
     wait_for(lambda: bool(closed_cards(fleet)), "no agent closes a card")
@@ -223,5 +223,5 @@ def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet,
     ended(fleet)
 
 
-def _of_version_2(found: dict[str, object]) -> bool:
-    return '"v":2' in pods.annotations_of(found).get(names.ALLOCATION, "") and not pods.finished(found)
+def _of_later(found: dict[str, object]) -> bool:
+    return f'"v":{releases.LATER}' in pods.annotations_of(found).get(names.ALLOCATION, "") and not pods.finished(found)
