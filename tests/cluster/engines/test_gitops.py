@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from playground.engines import argocd, flux, repository
-from playground.engines.argocd import ArgoCD
-from playground.engines.flux import Flux
-from playground.engines.repository import Repository
+from playground.engines.gitops import argocd, flux, repository
+from playground.engines.gitops.argocd import ArgoCD
+from playground.engines.gitops.flux import Flux
+from playground.engines.gitops.repository import Repository
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
