@@ -9,24 +9,26 @@ from runtime.kubernetes import paths
 
 JOBSET_VERSION = "jobset.x-k8s.io/v1alpha2"
 LEADERWORKERSET_VERSION = "leaderworkerset.x-k8s.io/v1"
+JOBSETS = paths.path(JOBSET_VERSION, "jobsets", "default")
+SETS = paths.path(LEADERWORKERSET_VERSION, "leaderworkersets", "default")
 _POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "probe"}]}
 _JOB = {"name": "probe", "template": {"spec": {"template": {"spec": _POD}}}}
 
 
-def _creator(name: str, configuration: str, version: str, plural: str, kind: str, spec: dict[str, Any]) -> Manager:
+def _creator(name: str, configuration: str, version: str, path: str, kind: str, spec: dict[str, Any]) -> Manager:
     """A manager whose kind is that. `spec`: of an object that its webhooks let pass."""
     probe = {"apiVersion": version, "kind": kind, "metadata": {"name": "probe"}, "spec": spec}
-    return Manager(name, configuration, (paths.path(version, plural, "default"), probe))
+    return Manager(name, configuration, (path, probe))
 
 
 JOBSET = _creator(
-    "jobset", "config.jobset.x-k8s.io/v1alpha1", JOBSET_VERSION, "jobsets", "JobSet", {"replicatedJobs": [_JOB]}
+    "jobset", "config.jobset.x-k8s.io/v1alpha1", JOBSET_VERSION, JOBSETS, "JobSet", {"replicatedJobs": [_JOB]}
 )
 LEADERWORKERSET = _creator(
     "lws",
     "config.lws.x-k8s.io/v1alpha1",
     LEADERWORKERSET_VERSION,
-    "leaderworkersets",
+    SETS,
     "LeaderWorkerSet",
     {"leaderWorkerTemplate": {"workerTemplate": {"spec": {**_POD, "restartPolicy": "Always"}}}},
 )

@@ -23,7 +23,7 @@ def runtime(name: str, nodes: int, pod: JSON) -> JSON:
 
 
 def _configured(configuration: JSON) -> JSON:
-    """Of others' fields those that it has."""
+    """The fields of the configuration that this program has."""
     taken = {key: value for key, value in configuration.items() if key != "internalCertManagement"}
     webhook = {key: value for key, value in configuration["webhook"].items() if key != "certDir"}
     metrics = {**configuration["metrics"], "secureServing": False}

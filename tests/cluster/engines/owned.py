@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract import names, pods
-from contract.reasons.pods import PodEventReason
+from contract.reasons.pods import PodEventReason, PodReason
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
@@ -14,6 +14,8 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 
 JSON = dict[str, Any]
+BOTH_WAIT = [PodReason.GANG_DOES_NOT_FIT] * 2
+"""The reasons of a gang of two that does not fit."""
 
 
 def worker(name: str) -> PodBuilder:

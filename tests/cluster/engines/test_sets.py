@@ -14,12 +14,13 @@ from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import manager
 from playground.engines.manager import Manager
-from playground.engines.sets import JOBSET, JOBSET_VERSION, LEADERWORKERSET, LEADERWORKERSET_VERSION
+from playground.engines.sets import JOBSET, JOBSET_VERSION, JOBSETS, LEADERWORKERSET, LEADERWORKERSET_VERSION, SETS
 from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder
 from tests.cluster.engines.owned import (
+    BOTH_WAIT,
     booked,
     cleared,
     events_of,
@@ -36,9 +37,6 @@ from tests.cluster.engines.programs import folder_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
-JOBSETS = paths.path(JOBSET_VERSION, "jobsets", "default")
-SETS = paths.path(LEADERWORKERSET_VERSION, "leaderworkersets", "default")
-BOTH_WAIT = [PodReason.GANG_DOES_NOT_FIT] * 2
 
 
 def beside(us: Cluster, program: Manager, directory: Path) -> Iterator[Cluster]:

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from contract import names
-from contract.reasons.pods import PodReason
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import manager, trainer
-from playground.engines.sets import JOBSET, JOBSET_VERSION
+from playground.engines.sets import JOBSET, JOBSETS
 from playground.engines.trainer import JOBS, RUNTIMES, TRAINER, VERSION
 from playground.waiting import wait_for
-from runtime.kubernetes import paths
 from tests.builders import pod
 from tests.cluster.engines.owned import (
+    BOTH_WAIT,
     booked,
     cleared,
     events_of,
@@ -33,8 +32,6 @@ from tests.cluster.engines.programs import folder_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 JSON = dict[str, Any]
-JOBSETS = paths.path(JOBSET_VERSION, "jobsets", "default")
-BOTH_WAIT = [PodReason.GANG_DOES_NOT_FIT] * 2
 
 
 @pytest.fixture(scope="module")
