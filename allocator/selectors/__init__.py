@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +35,8 @@ _SENTENCE = re.compile(r"\. |: the operation|\n")
 _FUNCTION_FAILED = re.compile(r"call failed: [A-Za-z]+: (.*?)\. Check function")
 _ERRORS = (ValueError, RuntimeError, LookupError, TypeError, ArithmeticError)
 """What the library raises for an expression that does not compile, or has no value."""
+_PANIC = "PanicException"
+"""The name of the class that the library's bindings raise when its Rust code panics. No module exports it."""
 
 
 @lru_cache(maxsize=16_384)
@@ -59,8 +62,24 @@ def problem(expression: str) -> str:
 
 def _value_for(expression: str, card: CardSeen) -> Any:
     """Its value for a GPU. Raises `_ERRORS`."""
-    program, domains = _program(expression)
-    return program.execute(_context(card, domains))
+    with panics_as_errors():
+        program, domains = _program(expression)
+        return program.execute(_context(card, domains))
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """
+    Raise `RuntimeError` where the library panics.
+
+    A panic is no `Exception`: it would pass every handler and end the thread that decides about all pods.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        raise RuntimeError("the evaluation of the expression failed") from error
 
 
 @lru_cache(maxsize=512)

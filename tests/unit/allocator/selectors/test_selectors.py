@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.selectors import holds, problem
+from allocator.selectors import holds, panics_as_errors, problem
 from contract.encoding.selectors import MOST_PARTS, is_accepted
 from contract.model import Gpu, Wishes
 from contract.scheduling.selecting import CardSeen, accepts, is_selected, kind_seen, named_uuids, nothing_selected
@@ -147,6 +147,23 @@ def test_failures_of_strangers_are_not_logged(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.DEBUG):
         assert not holds("quantity('x') == quantity('y')", A100)
     assert not caplog.records
+
+
+class PanicException(BaseException):
+    """As the library's bindings raise it: its class has this name and is no `Exception`."""
+
+
+def test_a_panic_of_the_library_is_an_error_of_one_expression() -> None:
+    with pytest.raises(RuntimeError, match="the evaluation of the expression failed"), panics_as_errors():
+        raise PanicException("index out of bounds")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(1), ValueError("x")], ids=lambda each: type(each).__name__
+)
+def test_what_is_no_panic_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)), panics_as_errors():
+        raise error
 
 
 def padded(before: str, part: str, between: str, after: str) -> str:
