@@ -186,8 +186,8 @@ def run(session: Session) -> CommandOutput:
             return CommandOutput(COLUMNS, empty="No pod waits for a GPU share.")
     if waiter is not None and waiter.pod.request.selects:
         raise Failed(
-            f"{waiter.pod.key}: the allocator alone evaluates selectors of "
-            "ResourceClaims, so there is no advice for it; name another pod, or use --gpus N to free whole GPUs"
+            f"{waiter.pod.key}: its ResourceClaims have selectors, which only the allocator evaluates; name another "
+            "pod, or use --gpus N to free whole GPUs"
         )
     report = report_for(cluster, waiter, given.gpus)
     done = carried_out(session.kube, report.evictions) if given.evict else {}

@@ -40,6 +40,7 @@ _PODS_END = frozenset(
 Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU remains, and a reserved node is for
 another pod.
 """
+_GANG = frozenset((PodReason.GANG_INCOMPLETE, PodReason.GANG_DOES_NOT_FIT))
 _OTHER_MODEL = Code.MODEL.word
 _NO_NODE_COMES = (PodReason.NODE_NOT_BROUGHT, PodReason.POOL_FULL)
 _MOST_EXPLAINED = 5
@@ -225,6 +226,8 @@ _MORE = (
 def _cures(state: ClusterView, pod: Pod, closed: frozenset[str]) -> list[str]:
     if pod.request.claim:
         return _cures_of_claim(pod)
+    if pod.code in _GANG:
+        return ["It starts together with its gang, so room for this pod alone does not start it."]
     if not _an_end_helps(pod):
         return []
     if pod.request.selects:
@@ -252,7 +255,9 @@ def _one_share(pod: Pod) -> bool:
 
 
 def _whose_end_helps(state: ClusterView, pod: Pod, closed: frozenset[str]) -> list[tuple[Node, Gpu, str]]:
-    if not pod.waits or pod.request.claim or pod.request.selects or not _an_end_helps(pod) or not _one_share(pod):
+    if not pod.waits or pod.request.claim or pod.request.selects or pod.code in _GANG:
+        return []
+    if not _an_end_helps(pod) or not _one_share(pod):
         return []
     fraction = pod.request.containers[0]
     return [] if any(_room(state, fraction, closed)) else list(_freeing(state, fraction, closed))

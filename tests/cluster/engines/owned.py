@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from contract import names, pods
 from contract.reasons.pods import PodEventReason, PodReason
+from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
@@ -71,6 +73,13 @@ def events_of(cluster: Cluster, path: str) -> list[str]:
     uid = cluster.kube.get(path)["metadata"]["uid"]
     about = [e for e in cluster.kube.list(paths.events("default")).items if e["involvedObject"].get("uid") == uid]
     return [each["message"] for each in about if each["reason"] == PodEventReason.WAITING]
+
+
+def explained(cluster: Cluster, name: str) -> str:
+    """What `kubectl gpufraction explain` prints about a pod."""
+    out = io.StringIO()
+    main(["explain", name, "--kubeconfig", str(cluster.kubeconfig)], out=out, environment={})
+    return out.getvalue()
 
 
 def occupy(cluster: Cluster, name: str = "first") -> None:

@@ -20,6 +20,7 @@ from tests.cluster.engines.owned import (
     booked,
     cleared,
     events_of,
+    explained,
     leave,
     members,
     occupy,
@@ -108,3 +109,22 @@ def test_a_trainjob_that_is_suspended_gives_its_cards_back_and_resumes(kubeflow:
     wait_for(lambda: reasons(kubeflow) == BOTH_WAIT, lambda: said(kubeflow), 60)
     leave(kubeflow)
     wait_for(lambda: running(kubeflow) == 2, lambda: said(kubeflow), 60)
+
+
+def test_a_trainjob_whose_deadline_ends_while_it_waits_fails_and_leaves_nothing(kubeflow: Cluster) -> None:
+    """As docs/workloads/kubeflow-trainer.md warns, the deadline includes the wait; `explain` says when it ends."""
+    occupy(kubeflow)
+    train(kubeflow, activeDeadlineSeconds=30)
+    wait_for(lambda: reasons(kubeflow) == BOTH_WAIT, lambda: said(kubeflow), 60)
+    told = explained(kubeflow, members(kubeflow)[0]["metadata"]["name"])
+    assert "The time of TrainJob train ends in" in told
+    assert "then it fails, and its pods are deleted. spec.activeDeadlineSeconds (30 s) sets that time." in told
+    wait_for(lambda: _failed(kubeflow) == "DeadlineExceeded", lambda: said(kubeflow), 90)
+    wait_for(lambda: not members(kubeflow), lambda: said(kubeflow), 60)
+    occupy(kubeflow, "second")
+
+
+def _failed(cluster: Cluster) -> str:
+    """The reason for which the TrainJob says that it failed."""
+    found = [each["reason"] for each in status(cluster).get("conditions") or () if each["type"] == "Failed"]
+    return found[0] if found else ""

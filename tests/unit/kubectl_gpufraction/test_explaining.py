@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from contract import names
+from contract.reasons.pods import PodReason
 from kubectl_gpufraction.cluster.leadership import LeaderStatus, leader
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.commands import explain
@@ -65,6 +66,18 @@ def test_what_selectors_accept_is_left_to_the_allocator(tmp_path: Path) -> None:
     assert last == f"{explain.SELECTING}; the reason above counts the GPUs that they accept."
     status, _, error = called(tmp_path, "advise", "waits", given=given)[:3]
     assert (status, "default/waits: its ResourceClaims have selectors" in error) == (1, True)
+
+
+@pytest.mark.parametrize("code", [PodReason.GANG_INCOMPLETE, PodReason.GANG_DOES_NOT_FIT])
+def test_room_for_one_member_is_not_promised_to_a_gang(tmp_path: Path, code: PodReason) -> None:
+    waits = copy.deepcopy(WAITS)
+    (allocated,) = (each for each in waits["status"]["conditions"] if each["type"] == names.ALLOCATED_CONDITION)
+    allocated["reason"] = str(code)
+    given = {"/api/v1/pods": collection(RUNS, waits), "/api/v1/namespaces/default/pods": collection(RUNS, waits)}
+    last = called(tmp_path, "explain", "waits", given=given)[1].splitlines()[-1]
+    assert last == "It starts together with its gang, so room for this pod alone does not start it."
+    (row,) = json.loads(called(tmp_path, "explain", "waits", "-o", "json", given=given)[1])["items"]
+    assert row["roomAfter"] == []
 
 
 OLD = "no allocator leads: replica-1 last renewed its Lease"
