@@ -1,4 +1,7 @@
-"""What the controller of ResourceClaims makes of a claim that was allocated, is deleted, and no pod has reserved."""
+"""
+What the controller of ResourceClaims does with a claim that was allocated, is being deleted, and is reserved for no
+pod.
+"""
 
 from __future__ import annotations
 
