@@ -1,4 +1,7 @@
-"""What TLS a stranger can talk the webhooks into: each version and suite of the OpenSSL here is tried on a port."""
+"""
+Which TLS a stranger can negotiate with the webhooks: each version and suite of this machine's OpenSSL is tested on a
+port.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.hostile
 
 
 def agreed(port: int, context: ssl.SSLContext) -> tuple[str, str] | None:
-    """Version and suite of a handshake; None where the server ends it."""
+    """Version and suite of a handshake; None if the server ends it."""
     with contextlib.closing(plain(port)) as made:
         try:
             with context.wrap_socket(made) as secured:
