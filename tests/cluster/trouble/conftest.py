@@ -68,8 +68,7 @@ class Troubled:
     ) -> None:
         self.proxies: dict[str, Proxy] = {}
         self._paused: set[Program] = set()
-        # Tests delay pods that got a share. After such a test, pods of the same namespace would get none at admission
-        # for a while.
+        # Tests delay pods that got a share. After such a test no other pod would get one for a while.
         pace = ("--election-lease", f"{LEASE}s", "--sharing-max-unconfirmed", "0")
         self.cluster = Cluster(
             nodes=nodes,

@@ -1,4 +1,7 @@
-"""What the plugin and its page make of the objects of a cluster, and of nothing else: the commands' rows, the views."""
+"""
+What the plugin and its page compute from the objects of a cluster, and from nothing else: the commands' rows, the
+views.
+"""
 
 from __future__ import annotations
 
