@@ -1,4 +1,4 @@
-"""What an empty node of a pool looks like: as declared before one was seen, as learned afterwards."""
+"""What an empty node of a pool looks like: as declared before one was seen, as learnt afterwards."""
 
 from __future__ import annotations
 
@@ -249,7 +249,10 @@ AMOUNTS = st.integers(0, 20_000)
 
 @given(st.lists(AMOUNTS, min_size=3, max_size=7), AMOUNTS)
 def test_what_one_node_says_changes_the_room_by_little(others: list[int], lie: int) -> None:
-    """Against what the other nodes have: at least the least of them less an eighth, and no more than the most."""
+    """
+    It is limited by what the other nodes have: at least an eighth below the least of them, and at most the most of
+    them.
+    """
     rooms = [t4(f"n{i}").allocatable(cpu=cpu).state() for i, cpu in enumerate(others)]
     found = of(options(declared={"max": 10}), [*rooms, t4("liar").allocatable(cpu=lie).state()]).allocatable.cpu
     middle = sorted(others)[(len(others) - 1) // 2]

@@ -1,4 +1,7 @@
-"""Cards that an administrator's list keeps out: no new pods, live, and nobody who is there is moved."""
+"""
+Cards that an administrator's list excludes: they take no new pods, the list applies at once, and no running pod is
+moved.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fewest that give enough, the ones that matter least among them: as a search through all subsets finds it."""
+"""
+The smallest set that gives enough, and among such sets the least important one, equals the result of a search through
+all subsets.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ AMOUNTS = st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=7)
 
 
 def by_hand(gains: list[Amounts], lacks: Amounts, most: int) -> tuple[int, ...] | None:
-    """Every subset, the fewest first; of equally few the one whose last is the earliest, then whose last but one is."""
+    """
+    Every subset, the smallest first. Among equally small ones, the one whose last member comes earliest, then the
+    second to last.
+    """
     for count in range(most + 1):
         fitting = [
             chosen

@@ -1,4 +1,7 @@
-"""What the watch has lost is found and mended, GPUs promised twice and pods nobody counts are reported, and no more."""
+"""
+What the watch has lost is found and repaired; GPUs that are allocated twice and pods that are not counted are reported,
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def gated(name: str) -> JSON:
 
 @dataclass
 class Bench:
-    """A controller, an API server whose events reach it or are lost, and the repair between them."""
+    """A controller, an API server whose events reach it or are lost, and the repair of the difference."""
 
     options: Settings = field(default_factory=chosen)
     every: float = 300.0
@@ -85,7 +88,7 @@ class Bench:
         self.repair.tick()
 
     def relist(self) -> bool:
-        """What the loop does where it is asked to."""
+        """Do what the loop does when it is told to list again."""
         wanted = bool(relists(self.harness.controller))
         if wanted:
             self.harness.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
@@ -301,7 +304,7 @@ def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes()
 
 
 def bare(made: JSON) -> JSON:
-    """As if the webhook had never seen it."""
+    """The pod as if the webhook had never seen it."""
     for key in [*made["metadata"].get("annotations", {})]:
         del made["metadata"]["annotations"][key]
     return made
