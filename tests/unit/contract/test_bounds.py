@@ -1,4 +1,7 @@
-"""What a pod may say at most: a sentence, a pod, and the refusal; and that whatever is within the bounds is read."""
+"""
+The limits on a pod's content: for each a sentence, a pod, and the refusal; and that everything within the limits is
+read.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ ASKING_WORDS = {
 
 
 def of_containers(number: int, resource: str, amount: str, **limits: str) -> dict[str, Any]:
-    """A pod of many containers that ask alike."""
+    """A pod of many containers with the same request."""
     made = pod("p").json()
     amounts = {resource: amount, **limits}
     made["spec"]["containers"] = [{"name": f"c{at}", "resources": {"limits": amounts}} for at in range(number)]

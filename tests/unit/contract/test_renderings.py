@@ -1,4 +1,4 @@
-"""What the older systems' tools and programs read of an allocation, as those systems wrote it."""
+"""What the older systems' tools and programs read about an allocation, in those systems' formats."""
 
 from __future__ import annotations
 

@@ -406,7 +406,7 @@ def with_claim(found: VolumeClaim, nodes: Mapping[str, CsiNode] = {}) -> Cluster
 
 
 def repelled(namespace: str) -> Cluster:
-    """A pod on the node wants none of `namespace` alongside it."""
+    """A pod on the node allows no pod of `namespace` next to it."""
     term = PodTerm(ZONE, LabelSelector(), frozenset({namespace}), LabelSelector(absent=True))
     kind = PodKind("other", FrozenLabels(), anti_affinity=(term,))
     return Cluster(nodes={"n": at("a")}, pods={"other": {kind: {"n": 1}}}, repelling={kind: {"n": 1}})
