@@ -419,12 +419,12 @@ def test_a_component_sets_what_the_table_says_and_nothing_else(each: components.
 
 
 def both(each: components.Component, program: str) -> dict[str, str]:
-    """What the component sets of the program, in a pod."""
+    """What the component sets for the program, in a pod."""
     return {**each.settings.get(program, {}), **each.pod_settings.get(program, {})}
 
 
 def arguments(items: list[JSON]) -> dict[str, list[str]]:
-    """The flags of each program, by its container; settings that it gets by its environment as flags, too."""
+    """The flags of each program, by its container. Settings from the environment are given as flags, too."""
     specs = [template(items, "Deployment", "gpufraction"), template(items, "DaemonSet", "gpufraction-nodeagent")]
     found = {container["name"]: list(container["args"]) for spec in specs for container in spec["containers"]}
     for container in (container for spec in specs for container in spec["containers"]):

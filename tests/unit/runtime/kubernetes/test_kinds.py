@@ -250,7 +250,7 @@ def test_whatever_an_object_is_little_of_it_is_kept_and_the_next_is_read(
 
 SMALL, QUARTER = 16, 4
 MEASURED = ("PODS", "GPUNODES", "RESOURCECLAIMS")
-"""The rows whose memory `make test` measures, at a part of the size; `make storm` has all of them at the whole size."""
+"""The rows whose memory `make test` measures, at a part of the size; `make storm` measures all of them at full size."""
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_without_a_row_the_same_objects_take_much() -> None:
 
 
 def measured(act: Any) -> tuple[int, int, Any]:
-    """The peak of what was allocated meanwhile, what is left of it, and the result."""
+    """The peak of the memory that was allocated meanwhile, what is left of it, and the result."""
     gc.collect()
     tracemalloc.start()
     try:

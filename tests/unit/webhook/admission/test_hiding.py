@@ -1,4 +1,4 @@
-"""Pods that ask for no GPU see none, where the administrator wants that."""
+"""Pods that request no GPU see none, if the administrator wants that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Annotations against scale-down at admission: with the share, by both pins and every dialect, and removed with it."""
+"""
+Annotations against scale-down at admission: added with the share, with both pins and every dialect, and removed with
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """
-Certificates kept good: made, trusted before they serve, renewed in time, and a new authority alongside the old one.
+Keeping certificates valid: they are created, trusted before they serve, renewed in time, and a new authority is added
+to the old one.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def test_looking_again_ends_with_the_stop_and_says_only_what_changed(tmp_path: P
 
 
 DUE_AT = NOW + 7 * YEAR
-"""By then two thirds of the authority's life are over, and so are those of a certificate that lives as long."""
+"""
+By then two thirds of the authority's life are over, and so are two thirds of a certificate's with the same lifetime.
+"""
 LONG = Lives(leaf=10 * YEAR)
 
 

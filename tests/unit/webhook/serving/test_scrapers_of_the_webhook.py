@@ -1,5 +1,6 @@
 """
-The webhook has no token: the allocator alongside it asks whose a scraper's is. Without an answer nobody is let in.
+The webhook has no token, so the allocator next to it asks whose token a scraper sends. Without an answer no scraper is
+allowed.
 """
 
 from __future__ import annotations
