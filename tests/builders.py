@@ -86,7 +86,7 @@ class PodBuilder:
         return self._add("initContainers", container(name, restartPolicy="Always", **fields))
 
     def asks(self, resource: str, amount: int | str) -> PodBuilder:
-        """A limit of the last container; an extended resource, so its request is the same."""
+        """A limit of the last container. It is an extended resource, so its request is the same."""
         return self._resource("limits", {str(resource): str(amount)})
 
     def needs(self, **amounts: int | str) -> PodBuilder:

@@ -1,7 +1,7 @@
 """
 `make simulate`: run drawn plans until one fails, then shrink that plan and report what happened.
 
-Exit status: 0 where all invariants held, 1 where one did not, 2 for wrong arguments.
+Exit status: 0 if all invariants held, 1 if one did not, 2 for wrong arguments.
 """
 
 from __future__ import annotations

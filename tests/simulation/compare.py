@@ -1,5 +1,5 @@
 """
-Finds where two runs of a seed differ. They must never differ: if they do, the machine or chance decides something.
+Finds where two runs of a seed differ. They must never differ. If they do, the machine or chance decides something.
 
     python -m tests.simulation.compare 7    runs seed 7 under several hash seeds, and shows the first turn that differs
 

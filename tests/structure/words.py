@@ -155,7 +155,7 @@ class Finding:
 
 
 def found(text: str, file: str = "", first_line: int = 1) -> Iterator[Finding]:
-    """What the rules find in a text whose first line has this number in the file, in the order of the rules."""
+    """The findings in a text whose first line has this number in the file, in the order of the rules."""
     for rule, pattern in zip(RULES, _FOUND, strict=True):
         for match in pattern.finditer(text):
             line = first_line + text.count("\n", 0, match.start())

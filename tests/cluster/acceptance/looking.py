@@ -120,7 +120,7 @@ def bound(cluster: Cluster, name: str) -> tuple[JSON, JSON]:
 
 
 def phase(cluster: Cluster, share: JSON) -> str:
-    """The phase of an ElasticGPU now; empty where it does not exist."""
+    """The phase of an ElasticGPU now; empty if it does not exist."""
     try:
         found = cluster.kube.get(paths.path(scenarios.ELASTIC, "elasticgpus", name=share["metadata"]["name"]))
     except KubeNotFound:

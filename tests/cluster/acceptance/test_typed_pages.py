@@ -39,7 +39,7 @@ GIVEN = {
     **{f"{name}.yaml": "samples/check.yaml" for name in ("trainer", "web", "pod")},
     "team-a/trainer": "team-a/later",
 }
-"""What the reader writes instead of a word in capitals, of a file of their own, or of a waiting pod."""
+"""What the reader writes instead of a word in capitals, of their own file, or of a waiting pod."""
 CANNOT = {
     r" exec gets-": "nothing runs in a playground's pod but sleep",
     r"^kubectl logs gets-": "the pods wait, because no level is enforced",

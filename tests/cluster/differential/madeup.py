@@ -29,7 +29,7 @@ BOUND = "pv.kubernetes.io/bind-completed"
 
 @dataclass
 class State:
-    """The objects of one cluster, by the path of their collection, in the order in which to create them."""
+    """The objects of one cluster, by the path of their collection, in the order in which they must be created."""
 
     nodes: list[JSON] = field(default_factory=list)
     namespaces: list[JSON] = field(default_factory=list)

@@ -1,5 +1,5 @@
 """
-Cluster Autoscaler's own program alongside a control plane; its `kwok` provider makes a node by writing the object.
+Runs Cluster Autoscaler's own program with a control plane; its `kwok` provider creates a node by writing the object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Karpenter's own program alongside a control plane; its `kwok` provider makes a node by writing the object."""
+"""Runs Karpenter's own program with a control plane; its `kwok` provider creates a node by writing the object."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ROLE = paths.path("rbac.authorization.k8s.io/v1", "clusterroles", None, "gpufrac
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
-    """An administrator's repository with our manifests, and the samples where they are."""
+    """An administrator's repository with our manifests, and the samples in their folders."""
     with repository.serving(tmp_path_factory.mktemp("git") / "served") as found:
         shutil.copytree(ROOT / "manifests", found.folder / "manifests")
         shutil.copytree(ROOT / "samples" / "gitops", found.folder / "samples" / "gitops")

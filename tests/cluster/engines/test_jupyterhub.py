@@ -1,4 +1,4 @@
-"""JupyterHub's own program with KubeSpawner: the page on which a person waits says why, and nothing is left over."""
+"""JupyterHub's own program with KubeSpawner: a waiting user's page says why, and nothing is left over."""
 
 from __future__ import annotations
 

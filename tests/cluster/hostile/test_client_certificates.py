@@ -69,7 +69,7 @@ def status(port: int, context: ssl.SSLContext, body: bytes) -> int:
 
 
 def test_only_who_shows_the_api_servers_certificate_is_answered(hostile: Hostile, tmp_path: Path) -> None:
-    """A3: a stranger's reviews reserved shares, and the answers had node names, UUIDs and free memory."""
+    """A3: before, a stranger's reviews reserved shares, and the answers contained node names, UUIDs and free memory."""
     made = pod("stranger").asks("gpufraction.io/gpu-memory", "1Gi").manifest()
     body = strangers.review(made)
     clients = {

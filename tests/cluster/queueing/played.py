@@ -167,7 +167,7 @@ class PlayedKueue:
         queued = [pod for pod in found if QUEUE in (pod["metadata"].get("labels") or {})]
         return [dict(each.asks) for each in (*self._of_pods(queued), *self._of_jobs()) if each.holds]
 
-    # -- what there is
+    # -- reading
 
     def _of_pods(self, queued: Sequence[JSON]) -> list[Workload]:
         groups: dict[str, list[JSON]] = {}
@@ -227,7 +227,7 @@ class PlayedKueue:
             found.update({output: int(amount * quantity.parse(unit)) * times for output, unit in outputs.items()})
         return found
 
-    # -- who may
+    # -- deciding
 
     def _used(self, workloads: Sequence[Workload]) -> dict[str, Counter[str]]:
         used: dict[str, Counter[str]] = {name: Counter() for name in self._queues}
@@ -275,7 +275,7 @@ class PlayedKueue:
             if lower or (within and borrowed and each.queue != workload.queue and _together(own, theirs)):
                 yield each
 
-    # -- what it writes
+    # -- writing
 
     def _admit(self, workload: Workload) -> None:
         for each in workload.members:

@@ -1,4 +1,4 @@
-"""Watches all pods during a test: at no moment has a pod behind another system's gate a share or a node."""
+"""Watches all pods during a test: a pod behind another system's gate never has a share or a node."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ class Service(Program):
         wait_for(lambda: not self.alive(), lambda: self._stuck(pid), every=0.5)
 
     def _stuck(self, pid: int) -> str:
-        """Where in the kernel each thread of a killed process is that does not end."""
+        """For a killed process that does not end: where in the kernel each of its threads is."""
         script = 'for at in /proc/"$0"/task/*; do cat "$at/comm" "$at/wchan" "$at/stack"; done'
         return f"{self.name} is killed and does not end:\n{self._way.run(['sh', '-c', script, str(pid)])[1]}"
 

@@ -4,12 +4,11 @@ The promises that hold whenever a cluster is quiet, checked with the API server 
 1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone. Memory limits add up
    to no more than the option allows, and are above a request only on whole cards that can hold them.
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
-3. A container sees exactly the GPUs of its allocation, and gets a fraction within its share; without one it
-   sees none.
+3. A container sees exactly the GPUs of its allocation, and gets a fraction within its share; without one it sees none.
 4. Every pod that asked is placed, or waits with a reason; or its share was taken back, it sees no GPU, and says so.
 5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
    which the allocator would not place it now.
-6. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
+6. None of our errors was isolated and no worker was restarted: these measures must not hide an error.
 """
 
 from __future__ import annotations

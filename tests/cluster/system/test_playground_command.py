@@ -114,7 +114,7 @@ def test_a_drill_without_a_part_names_the_parts(running: Path) -> None:
 def test_a_terminal_that_closes_ends_it_and_what_it_started(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process, terminal = pty.fork()
-    if process == 0:  # The first process of the terminal is one that waits, as make does.
+    if process == 0:  # The first process of the terminal waits, as make does.
         line = f"trap '' HUP; {sys.executable} -m playground up --directory {run}; true"
         os.execvp("bash", ["bash", "-c", line])
     said = b""

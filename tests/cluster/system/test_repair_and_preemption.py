@@ -31,7 +31,7 @@ EVICTS = ("--repair-every", "1s", "--repair", "evict", "--preemption")
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
-    """Between the allocator of the strict cluster and its API server."""
+    """The proxy between the allocator of the strict cluster and its API server."""
     made = Proxy()
     yield made
     made.close()

@@ -55,7 +55,7 @@ def card(name: str) -> PodBuilder:
 
 
 class Troubled:
-    """The cluster, its proxies by program, and what tests do to both."""
+    """The cluster, its proxies by program, and the actions of tests on both."""
 
     def __init__(
         self,

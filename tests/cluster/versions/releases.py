@@ -32,7 +32,7 @@ from playground.programs.process import PYTHON_MODULE
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("contract", "runtime", "webhook", "allocator", "nodeagent")
 FORMER_COMMIT = "GPUFRACTION_FORMER"
-"""The environment variable that names another commit than the previous one."""
+"""The environment variable that names another commit instead of the previous one."""
 UNKNOWN = "laterField"
 """A field of a later release."""
 

@@ -70,7 +70,7 @@ def _nothing(draw: Draw) -> Arguments:
 
 
 def _twice(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Ask a webhook once in vain: its answer is lost, and the API server asks again."""
+    """Ask a webhook twice: the first answer is lost, and the API server asks again."""
     chance = stream(run.plan.seed, arguments["name"])
 
     def fault(answering: list[Program], path: str, body: bytes) -> list[Program]:

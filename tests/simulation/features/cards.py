@@ -89,7 +89,7 @@ def held_by_share(value: JSON) -> dict[Place, Held]:
 
 @dataclass
 class Booked:
-    """Who holds what of each card, and how large each card is."""
+    """Which holder has what of each card, and how large each card is."""
 
     holders: dict[str, dict[Place, Held]] = field(default_factory=dict)
     by_card: dict[Place, dict[str, Held]] = field(default_factory=dict)

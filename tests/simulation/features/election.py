@@ -125,7 +125,7 @@ def _stranger(draw: Draw) -> Arguments:
 
 
 def _take(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """A stranger writes its name over the holder's, and renews until the fault ends."""
+    """A stranger overwrites the holder's name with its own, and renews until the fault ends."""
     over: list[bool] = []
 
     def renew() -> None:

@@ -1,4 +1,4 @@
-"""Programs that are cut off from the API server: alone, together, or one after the other."""
+"""Programs that are cut off from the API server: alone, together, or one after another."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class _Walk:
 
 
 def _instance(value: Any) -> str | None:
-    """The kind of an object that nobody may hold; None for all others."""
+    """The kind of an object that no module may hold; None for all others."""
     # This reads the type, not the object: a library's proxy (Flask's `request`) answers for the object behind it.
     if issubclass(type(value), (random.SystemRandom, *INSTANCES)) and not _is_simulated(type(value)):
         return f"a {type(value).__module__}.{type(value).__qualname__}"

@@ -77,7 +77,7 @@ _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module of ours. `mutations` are those of this module."""
+    """Loads one of our modules. `mutations` are those of this module."""
 
     mutations: tuple[Mutation, ...] = ()
 

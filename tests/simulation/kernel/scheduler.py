@@ -8,7 +8,7 @@ that a task that goes away changes little for the others.
 
 Each turn takes `TURN` nanoseconds, so time also passes if tasks never wait.
 
-Primitives belong to one host, or to hosts that nobody kills: a lock that a killed host holds stays held.
+Primitives belong to one host, or to hosts that are never killed: a lock that a killed host holds stays held.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ ROOM_IS_GIVEN_AT_ONCE = plan(
     gone(60, "second"),
     runs(64, "third"),
 )
-"""A pod that waits runs within seconds after another one is deleted."""
+"""A waiting pod runs within seconds after another pod is deleted."""
 
 ROOM_OF_A_FINISHED_POD = plan(
     "room of a finished pod",
@@ -133,7 +133,7 @@ ROOM_OF_A_FINISHED_POD = plan(
     pod(10, "second", memory(15000)),
     runs(45, "second"),
 )
-"""A pod that waits runs within seconds after another one has ended."""
+"""A waiting pod runs within seconds after another pod has ended."""
 
 EACH_POD_THAT_FITS_RUNS_AT_ONCE = plan(
     "each pod that fits runs at once",
@@ -326,7 +326,7 @@ A_BINDING_ARRIVES_LATE = plan(
     pod(60, "urgent", memory(15000), priority="sim-high"),
     runs(79, "urgent"),
 )
-"""Another leads by then, and has given the share to a pod of higher priority."""
+"""Another replica leads by then, and has given the share to a pod of higher priority."""
 
 A_BINDING_SEEMS_LOST = plan(
     "a binding seems lost",

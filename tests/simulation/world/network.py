@@ -26,8 +26,8 @@ from tests.simulation.kernel.scheduler import SECOND, Host, Kernel, stream
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unsent", "dropped", "silent", "unanswered", "late", "twice", "slow"]
 """
-What happens to a request: answered; refused with a status; not sent, since there is no connection; lost on its way
-(dropped), of which half of the clients learn at once and half when their patience ends; never answered (silent);
+What happens to a request: it is answered; refused with a status; not sent because there is no connection; lost in
+transit (dropped), which half of the clients learn at once and half when their patience ends; never answered (silent);
 carried out with the answer lost (unanswered); carried out after its client gave up (late); carried out twice, as by a
 proxy that repeats it; or answered slowly.
 """

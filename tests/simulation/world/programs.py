@@ -217,7 +217,7 @@ def review(
 ) -> tuple[int, bytes] | None:
     """
     What a webhook answers to a review, with the status; None if no answer comes within the timeout. held: seconds that
-    the review spends in transit; it is answered all the same.
+    the review spends in transit; it is still answered.
     """
     came, answers = Event(), []
 

@@ -24,7 +24,7 @@ def request_of(builder: PodBuilder, options: Options | None = None) -> PodReques
 
 
 def given_gpus(request: PodRequest, *indexes: tuple[int, ...], card: int = T4) -> Allocation:
-    """An allocation of these GPUs, one tuple for each container of the request."""
+    """An allocation of these GPUs, with one tuple for each container of the request."""
     return Allocation(
         "a1",
         "n1",

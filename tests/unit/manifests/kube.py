@@ -23,7 +23,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(text: str) -> list[JSON]:
-    """The objects in a text of ours."""
+    """The objects in one of our YAML texts."""
     return [found for found in yaml.load_all(text, _LOADER) if found is not None]
 
 

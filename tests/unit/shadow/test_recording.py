@@ -1,4 +1,4 @@
-"""What is recorded, what is not, and what a recording says after a kill."""
+"""What is recorded, what is not, and what a recording contains after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CEL selectors: which GPUs an expression accepts, and what evaluating a stranger's expression may cost."""
+"""CEL selectors: which GPUs an expression accepts, and how much the evaluation of a stranger's expression may cost."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_preferred_pod_comes_before_the_older_ones_of_its_namespace_only() -> 
 
 @given(QUEUES)
 def test_no_pod_comes_earlier_among_others_than_by_its_age(pods: list[Waiting]) -> None:
-    """A pod is behind every older pod of a namespace that delays none of its own."""
+    """A pod is behind every older pod of a namespace that does not delay its own pods."""
     found, prefer = own(pods), {(pod.priority, pod.team) for pod in pods if pod.preferred}
     assert Counter(found) == Counter(pods)
     for at, pod in enumerate(found):

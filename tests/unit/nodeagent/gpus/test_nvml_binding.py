@@ -67,7 +67,7 @@ def card_from_json(fields: dict[str, Any]) -> Card:
 
 
 class Machine:
-    """A fake library, its script, and a process that looks at it with the real bindings."""
+    """A fake library, its script, and a process that reads it with the real bindings."""
 
     def __init__(self, library: Path, script: Path) -> None:
         self._script = script

@@ -1,4 +1,4 @@
-"""No name becomes another path or another selector, from any author and through any builder."""
+"""No name changes a path or a selector into another one, from any author and through any builder."""
 
 from __future__ import annotations
 

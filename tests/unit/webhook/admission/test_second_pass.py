@@ -429,7 +429,7 @@ def test_what_a_limit_range_writes_again_is_taken_out_again(
 
 
 def forged(claim: str, **annotations: str) -> JSON:
-    """A pod whose author wrote the request of a pod by claim into its annotation."""
+    """A pod whose author wrote the annotation as for a pod with a claim."""
     request = {"v": 1, "dialect": "claims", "claim": claim, "containers": [{"name": "main", "count": 1}]}
     return pod(container("main"), annotations={str(names.REQUEST): json.dumps(request), **annotations})
 

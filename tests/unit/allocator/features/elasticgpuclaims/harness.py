@@ -79,7 +79,7 @@ class Bench:
         return made
 
     def a_class(self, name: str, **about: Any) -> JSON:
-        """An ElasticGPUClass of ours."""
+        """An ElasticGPUClass of our provisioner."""
         document = {"apiVersion": objects.GROUP_VERSION, "kind": "ElasticGPUClass", "metadata": {"name": name}}
         return self.create(writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about})
 

@@ -32,7 +32,7 @@ GPU, OWN, NIC = ClaimEntry("gpu", template="t"), ClaimEntry("own", claim="c"), C
 
 
 class Bench:
-    """An API server with a template and a claim of ours, and a template of another driver."""
+    """An API server with a template and a claim for our driver, and a template for another driver."""
 
     def __init__(self) -> None:
         self.wire = Wire(Api())

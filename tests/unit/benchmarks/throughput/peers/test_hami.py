@@ -1,4 +1,4 @@
-"""What HAMi's stored objects say: cards that nodes report, and cards that pods hold."""
+"""Reading HAMi's stored objects: cards that nodes report, and cards that pods hold."""
 
 from __future__ import annotations
 

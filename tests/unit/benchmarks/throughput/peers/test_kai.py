@@ -1,4 +1,4 @@
-"""What KAI-Scheduler's stored objects say: the pods that hold shared cards, and the pods that share them."""
+"""Reading KAI-Scheduler's stored objects: the pods that hold shared cards, and the pods that share them."""
 
 from __future__ import annotations
 
