@@ -141,7 +141,7 @@ def large(directory: Path, nodes: int = 1_000) -> Iterator[Path]:
         plane.stop()
 
 
-# -- states of trouble ----------------------------------------------------------------------------------------------
+# -- states with problems -------------------------------------------------------------------------------------------
 
 
 def lease(renewed: str, *, holder: str = "gpufraction-0_1", seconds: int = 15) -> JSON:

@@ -198,7 +198,7 @@ class Mutator:
         """Some key of an object."""
         return str(chance.choice(self._keys if chance.random() < 0.7 else TEXTS))
 
-    # -- the steps: a part in, what takes its place out ---------------------------------------------------------------
+    # -- the steps: each maps a part to its replacement ---------------------------------------------------------------
 
     def another(self, part: Any, chance: random.Random) -> Any:
         """Another value."""

@@ -29,7 +29,7 @@ NODES = "gpufraction-nodes"
 WITH_ACCESS = ("node-access", "mps", "preload", "delivery-dra")
 PROGRAMS = ("Deployment", "DaemonSet")
 
-# -- Kyverno: its own evaluation of its own policies, without a cluster ------------------------------------------------
+# -- Kyverno: its own evaluation of its policies, without a cluster ----------------------------------------------------
 
 KYVERNO = "kyverno"
 CLUSTER_POLICIES, VALIDATING_POLICIES = "kyverno-cluster-policies.yaml", "kyverno-validating-policies.yaml"

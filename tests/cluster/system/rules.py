@@ -56,7 +56,7 @@ def mounting(*claims: str) -> JSON:
     return {"volumes": [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]}
 
 
-# -- doing and waiting --------------------------------------------------------------------------------------------
+# -- creating and waiting -----------------------------------------------------------------------------------------
 
 
 def create(cluster: Cluster, *made: PodBuilder) -> None:

@@ -123,7 +123,7 @@ def created(cluster: Cluster, *builders: PodBuilder) -> None:
         cluster.kube.create(paths.pods("default"), builder.manifest())
 
 
-# -- who sees what ------------------------------------------------------------------------------------------------
+# -- which pods the webhook sees ----------------------------------------------------------------------------------
 
 
 def test_who_asks_for_nothing_sees_nothing_and_who_has_a_share_sees_that(cluster: Cluster) -> None:

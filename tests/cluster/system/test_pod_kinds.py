@@ -145,7 +145,7 @@ def test_a_port_of_the_host_is_given_once(cluster: Cluster) -> None:
     wait_for(lambda: scenarios.is_running(found(cluster, "second")), lambda: str(found(cluster, "second")))
 
 
-# -- what others do to pods that wait or run ------------------------------------------------------------------------
+# -- other users' actions on waiting or running pods ----------------------------------------------------------------
 
 
 @pytest.fixture

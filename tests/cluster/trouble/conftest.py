@@ -84,7 +84,7 @@ class Troubled:
         proxy = self.proxies[program] = Proxy()
         return proxy.kubeconfig(kubeconfig)
 
-    # -- who is who -----------------------------------------------------------------------------------------------
+    # -- roles ----------------------------------------------------------------------------------------------------
 
     @property
     def allocators(self) -> list[Program]:
@@ -124,7 +124,7 @@ class Troubled:
             return {}
         return invariants.figures(self.cluster, self.allocators.index(program))
 
-    # -- doing ----------------------------------------------------------------------------------------------------
+    # -- actions --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def fault(

@@ -150,7 +150,7 @@ class Load:
         return True
 
 
-# -- what is booked -----------------------------------------------------------------------------------------------
+# -- what is allocated --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def under_load(
     assert load.created, "no pod was created, so this shows nothing"
 
 
-# -- what a release brings besides its programs -------------------------------------------------------------------
+# -- other parts of a release -------------------------------------------------------------------------------------
 
 
 def define_for_next(cluster: Cluster) -> None:

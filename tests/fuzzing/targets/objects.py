@@ -536,7 +536,7 @@ def _kueue_followed(data: bytes) -> None:
         checks.deleted(plural, found)
 
 
-# -- nodes that are requested, lists, and the programs' own objects -------------------------------------------------
+# -- requested nodes, lists, and the programs' own objects ----------------------------------------------------------
 
 
 def _node_requests() -> tuple[bytes, ...]:

@@ -121,7 +121,7 @@ def plays(run: Run) -> bool:
     return EVICTS in run.plan.shape.get("flags", {}).get("allocator", ())
 
 
-# -- who computes ----------------------------------------------------------------------------------------------------
+# -- which pods compute ----------------------------------------------------------------------------------------------
 
 
 class Shares:
@@ -203,7 +203,7 @@ def _prepare(run: Run) -> None:
             run.world.disguise_cards(node, lambda cards, n=node: shares(run).shown(n, cards))  # type: ignore[misc]
 
 
-# -- who may be evicted ----------------------------------------------------------------------------------------------
+# -- which pods may be evicted ---------------------------------------------------------------------------------------
 
 
 @dataclass

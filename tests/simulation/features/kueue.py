@@ -43,7 +43,7 @@ def plays(run: Run) -> bool:
     return COMPONENT in run.plan.shape.get("components", ())
 
 
-# -- what users do ---------------------------------------------------------------------------------------------------
+# -- users' actions --------------------------------------------------------------------------------------------------
 
 
 def _made(draw: Draw) -> Arguments:

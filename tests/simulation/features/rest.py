@@ -139,7 +139,7 @@ def _told(run: Run) -> list[Violation]:
     return wrong
 
 
-# -- an allocator that knows nothing but what it lists -----------------------------------------------------------
+# -- an allocator that knows only what it lists ------------------------------------------------------------------
 
 
 def _as_fresh(run: Run) -> list[Violation]:

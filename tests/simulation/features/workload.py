@@ -31,7 +31,7 @@ _STARTS = 5.0
 """Seconds within which a container runs once it is allowed to."""
 
 
-# -- what a container asks for -----------------------------------------------------------------------------------
+# -- what a container requests -----------------------------------------------------------------------------------
 
 
 def _native(draw: Draw) -> JSON:

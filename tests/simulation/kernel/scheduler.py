@@ -255,7 +255,7 @@ class Kernel:
         """The tasks of that host that have not ended."""
         return [each for each in self._tasks if each.host is host and not each.done]
 
-    # -- who runs next --------------------------------------------------------------------------------------------
+    # -- the next task --------------------------------------------------------------------------------------------
 
     def run(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
         """Run tasks until that time, or until `done` is true after a turn."""

@@ -237,7 +237,7 @@ def test_annotations_of_ours_are_replaced_and_so_not_counted() -> None:
     assert bounds.annotations_problem(made, SMALL) is None
 
 
-# -- what was stored before, or past admission --------------------------------------------------------------------
+# -- pods stored before, or without admission ---------------------------------------------------------------------
 
 STORED = {
     "too many containers": PodRequest("native", tuple(FractionRequest(f"c{at}", memory=1) for at in range(65))),

@@ -279,7 +279,7 @@ def test_hamis_defaults_are_options_and_flags() -> None:
     assert (given.placement.node_policy, given.placement.gpu_policy) == ("binpack", "spread")
 
 
-# -- certificates of others ---------------------------------------------------------------------------------------
+# -- other authorities' certificates ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["cert-manager", "openshift"])

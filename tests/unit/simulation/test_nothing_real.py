@@ -137,7 +137,7 @@ def test_what_is_planted_is_found(what: str, found: dict[str, list[str]]) -> Non
     assert "planted" in found[what][0]
 
 
-# -- what is not imported in the place of something simulated ---------------------------------------------------------
+# -- real modules that are not replaced by simulated ones -------------------------------------------------------------
 
 MACHINE = {
     "os": (

@@ -438,7 +438,7 @@ def test_a_thread_that_fails_tells_the_excepthook_of_its_host() -> None:
     assert sorted(told) == ["a: ZeroDivisionError in worker", "b: ZeroDivisionError in worker"]
 
 
-# -- as Python's own --------------------------------------------------------------------------------------------------
+# -- compared with Python's own ---------------------------------------------------------------------------------------
 
 Call = tuple[str, tuple[Any, ...]]
 CALLS: dict[str, tuple[Call, ...]] = {

@@ -50,7 +50,7 @@ def test_a_seed_is_one_run_under_any_hash_seed_and_after_an_interruption(tmp_pat
         assert [*before, *hashes(continued)] == whole
 
 
-# -- where two runs part ----------------------------------------------------------------------------------------------
+# -- where two runs differ --------------------------------------------------------------------------------------------
 
 
 def played(tasks: list[str], hashes: list[str]) -> Run:

@@ -70,7 +70,7 @@ def cluster_of(*gpus: Gpu, holdings: tuple[Reservation, ...] = (), problem: str 
     return cluster
 
 
-# -- what is held beyond the promise ------------------------------------------------------------------------------
+# -- amounts held beyond the promise ------------------------------------------------------------------------------
 
 
 def test_each_gpu_counts_for_itself() -> None:

@@ -208,7 +208,7 @@ def test_pods_get_the_least_that_a_node_of_the_pool_leaves() -> None:
     assert of(options(), seen).allocatable.cpu == 12_900
 
 
-# -- one node that says what is not so ----------------------------------------------------------------------------
+# -- one node with false reports ----------------------------------------------------------------------------------
 
 LIES: dict[str, NodeState] = {
     "almost no CPU": t4("n0").allocatable(cpu=10).state(),

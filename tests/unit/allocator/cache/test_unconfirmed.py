@@ -215,7 +215,7 @@ def test_a_pod_that_the_webhook_refuses_gives_its_place_back_at_once() -> None:
     assert it.forgotten == ["denied"]
 
 
-# -- how long a pod is waited for --------------------------------------------------------------------------------------
+# -- how long a reservation waits for its pod --------------------------------------------------------------------------
 
 
 def test_how_long_a_pod_is_waited_for() -> None:

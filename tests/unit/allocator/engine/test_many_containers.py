@@ -164,7 +164,7 @@ def test_more_givers_than_a_stack_is_deep_are_found() -> None:
     assert cover([(1,)] * 2_000, (1_500,), 2_000) is not None
 
 
-# -- stored before there was a bound ------------------------------------------------------------------------------
+# -- pods stored before there was a bound -------------------------------------------------------------------------
 
 
 def of_many(name: str) -> PodBuilder:

@@ -196,7 +196,7 @@ def test_pods_whose_labels_differ_share_what_they_wish() -> None:
     assert it.preference(rules("y"), PodNeeds()) is None
 
 
-# -- what the administrator says of a profile ---------------------------------------------------------------------
+# -- the administrator's settings of a profile --------------------------------------------------------------------
 
 ABSENT = LabelSelector(absent=True)
 HARD = {"default-scheduler": Profile(spread=(SpreadConstraint("zone", ABSENT, 1),))}

@@ -260,7 +260,7 @@ def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None
     assert (harness.controller.preempt(), harness.kept) == ([], "a for uid-large")
 
 
-# -- several at a time --------------------------------------------------------------------------------------------
+# -- several at the same time -------------------------------------------------------------------------------------
 
 
 def crowd(*cards: int, vips: int) -> Bench:

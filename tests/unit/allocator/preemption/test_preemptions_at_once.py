@@ -67,7 +67,7 @@ class SideBySide(RuleBasedStateMachine):
         made = made.asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
         return made.asks("gpufraction.io/gpu-count", count) if count > 1 else made
 
-    # -- who comes and goes ---------------------------------------------------------------------------------------
+    # -- pods come and go -----------------------------------------------------------------------------------------
 
     @rule(size=SIZES, count=st.sampled_from((1, 1, 2)), priority=st.sampled_from((0, 0, 1, VIP)))
     def come(self, size: str, count: int, priority: int) -> None:

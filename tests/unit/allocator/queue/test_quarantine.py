@@ -149,7 +149,7 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
     harness.controller.check_invariants()
 
 
-# -- what is done for a pod ---------------------------------------------------------------------------------------
+# -- errors while a pod is handled --------------------------------------------------------------------------------
 
 
 def odd_line(engine: Picky, **options: Any) -> SchedulerHarness:

@@ -256,7 +256,7 @@ def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
     assert allocated(api) == {"default/a"}
 
 
-# -- what was in doubt when the leadership ended ------------------------------------------------------------------
+# -- bindings in doubt when the leadership ended ------------------------------------------------------------------
 
 
 def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:

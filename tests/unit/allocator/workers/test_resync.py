@@ -242,7 +242,7 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
     bench.harness.controller.check_invariants()
 
 
-# -- GPUs that are promised beyond what they have -----------------------------------------------------------------
+# -- GPUs that are allocated beyond what they have ----------------------------------------------------------------
 
 WHAT = "GPU 0 of node a: more is allocated than the GPU has: 20480 of 16384 MiB"
 YOUNGEST = f"{WHAT}. This pod is the youngest that holds a share of it: "
@@ -300,7 +300,7 @@ def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes()
     assert bench.harness.controller.tick(TickPhase.EVICTIONS) == [], "it goes, and nobody else must"
 
 
-# -- pods that nobody counts --------------------------------------------------------------------------------------
+# -- pods that are not counted ------------------------------------------------------------------------------------
 
 
 def bare(made: JSON) -> JSON:

@@ -146,7 +146,7 @@ def test_amounts_are_written_in_gib() -> None:
     assert (gib(SHARE), gib(CARD)) == ("8Gi", "80Gi")
 
 
-# -- programs that are not on the machine -------------------------------------------------------------------------
+# -- missing programs ---------------------------------------------------------------------------------------------
 
 
 def test_programs_below_no_folder_are_missing() -> None:

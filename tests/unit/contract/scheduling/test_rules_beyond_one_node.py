@@ -353,7 +353,7 @@ def test_a_csinode_is_read_from_what_is_kept_of_it() -> None:
     assert objects.read_csi_node(kept) == CsiNode({"d": 3}, frozenset({"kubernetes.io/aws-ebs"}))
 
 
-# -- claims and volumes that no generated cluster has -------------------------------------------------------------
+# -- claims and volumes outside the generated clusters ------------------------------------------------------------
 
 MADE_FOR_IT = PodVolume("p-scratch", ephemeral=True)
 NAMED_BY_IT = PodVolume("p-scratch")

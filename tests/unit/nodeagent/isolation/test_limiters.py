@@ -424,7 +424,7 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     assert len(cluster.network.writes) == writes, "what stands as it should is left alone"
 
 
-# -- cores that are reserved ------------------------------------------------------------------------------------------
+# -- reserved cores ---------------------------------------------------------------------------------------------------
 
 
 PARTITIONED = replace(SERVING, partitioned=True, chunks=10)

@@ -214,7 +214,7 @@ def test_a_confirmed_allocation_whose_pin_was_taken_out_is_pinned_again() -> Non
         assert admitted(stripped, placed(pin)) == once
 
 
-# -- containers that another webhook adds, and that ask -----------------------------------------------------------
+# -- containers with a request that another webhook adds ----------------------------------------------------------
 
 
 def nano(name: str, percent: str) -> JSON:
@@ -336,7 +336,7 @@ def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() 
     assert "Aliyun gpushare together with gpufraction.io" in decided.message
 
 
-# -- a LimitRange, which writes again after us --------------------------------------------------------------------
+# -- a LimitRange, which writes again after our webhook -----------------------------------------------------------
 
 NOTE = "kubernetes.io/limit-ranger"
 MEMORY, OLDER = "gpufraction.io/gpu-memory", "aliyun.com/gpu-mem"

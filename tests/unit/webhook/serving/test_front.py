@@ -430,7 +430,7 @@ def test_nothing_is_done_for_a_client_that_has_left(certificates: Path) -> None:
             client.close()
 
 
-# -- too many -----------------------------------------------------------------------------------------------------
+# -- too many connections -----------------------------------------------------------------------------------------
 
 FEW = Bounds(silence=5.0, idle=10.0, linger=0.3, newness=0.1, connections=20, of_one_source=16, max_body=1 << 20)
 

@@ -71,7 +71,7 @@ class Bench:
         self.now = 100.0
         self.take_over()
 
-    # -- what users do --------------------------------------------------------------------------------------------
+    # -- users' actions -------------------------------------------------------------------------------------------
 
     def create(self, path: str, document: JSON) -> JSON:
         code, made = self.api.call("POST", path, body=document)

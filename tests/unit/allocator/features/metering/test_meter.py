@@ -311,7 +311,7 @@ def test_a_removed_card_counts_for_nobody_until_it_is_back() -> None:
     assert meter.counted().held == {Account("team-a", "L4", "native"): 10.0, Account("team-a", "A100", "native"): 5.0}
 
 
-# -- who has how many accounts ------------------------------------------------------------------------------------
+# -- the number of accounts ---------------------------------------------------------------------------------------
 
 
 def held_by(number: int, *, namespace: str, dialect: str = "native") -> tuple[CardsChanged, ShareMoved]:

@@ -225,7 +225,7 @@ def test_pods_that_are_hard_to_pack_leave_room_for_others_to_be_packed(
     assert all(place for one, place in zip(asks, found.places, strict=True) if one == ask(share(8)))
 
 
-# -- a search through everything ------------------------------------------------------------------------------------
+# -- an exhaustive search -------------------------------------------------------------------------------------------
 
 Nodes = tuple[NodeState, ...]
 
