@@ -199,10 +199,7 @@ class PodBuilder:
         return self if self._pod["spec"]["containers"] else self.container("main")
 
     def _with(self, change: Callable[[JSON], object]) -> PodBuilder:
-        """
-        A copy with changes in lists and objects down to the depth of `metadata.labels`. What they contain is shared
-        with this builder.
-        """
+        """A copy with changes down to the depth of `metadata.labels`. It shares everything deeper with this builder."""
         made = _copied(self._pod, 3)
         change(made)
         return replace(self, _pod=made)

@@ -13,10 +13,7 @@ import pytest
 
 Minor = tuple[int, int]
 QUOTED_VALUES: Minor = (1, 34)
-"""
-From this version on, messages show an invalid quantity as in manifests; earlier versions show it as in the server's
-memory.
-"""
+"""From this version on, an invalid quantity is shown as in manifests; before, as in the server's memory."""
 WHOLE_PODS: Minor = (1, 34)
 """
 From this version on, pods can request resources for the whole pod (`spec.resources`); earlier versions drop the field.

@@ -1,7 +1,4 @@
-"""
-One cluster of each kind for all tests of the whole system and of user workflows. Each test leaves it empty and in
-order.
-"""
+"""One cluster of each kind for all tests of the whole system and of user workflows; each leaves it in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-The watch on memory: a program that exceeds a manifest's limit, even through a child process, is killed, and no other
-is.
-"""
+"""The watch on memory kills a program that exceeds its limit, even through a child process, and no other one."""
 
 from __future__ import annotations
 

@@ -78,10 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fuzz(target: Target, work: Path, seconds: float) -> Outcome:
-    """
-    Fuzz for the target's part of the time. If libFuzzer stops the process after a minute on one input, it is started
-    again.
-    """
+    """Fuzz for the target's part of the time. A process that libFuzzer stops after a minute on one input restarts."""
     folder = work / target.name
     folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):

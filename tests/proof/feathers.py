@@ -1,6 +1,5 @@
 """
-An invented dialect in one file: a resource that counts GiB, the annotations that are written back, and its message for
-a full card.
+An invented dialect in one file: a resource that counts GiB, what is written back, and its message for a full card.
 """
 
 from __future__ import annotations

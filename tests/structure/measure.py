@@ -271,10 +271,7 @@ def _passed(what: str, modules: tuple[str, ...], most: int) -> Iterator[Bound]:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Print the table; with `--all` also every folder, every name used twice and every path. Returns 1 if a bound is
-    exceeded.
-    """
+    """Print the table; with `--all` also all folders, names used twice and paths. 1 if a bound is exceeded."""
     if "--all" in arguments:
         _print_all()
     figures = bounds()

@@ -36,8 +36,7 @@ class Answer:
 @dataclass(frozen=True)
 class Ask:
     """
-    One request. `path` is relative to the namespace unless it begins with a slash; a function gets the existing
-    objects.
+    One request. `path` is below the namespace unless it begins with a slash; a function gets the existing objects.
     """
 
     method: str

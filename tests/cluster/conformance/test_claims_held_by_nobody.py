@@ -1,7 +1,4 @@
-"""
-What the controller of ResourceClaims does with a claim that was allocated, is being deleted, and is reserved for no
-pod.
-"""
+"""What the controller of ResourceClaims does with an allocated claim that is deleted and reserved for no pod."""
 
 from __future__ import annotations
 

@@ -178,10 +178,7 @@ def test_a_rollback_to_the_first_version_keeps_every_object(gpunodes: Api) -> No
 
 
 def test_the_stored_version_changes_and_goes_back(gpunodes: Api) -> None:
-    """
-    After a later release stores the second version, a return to this release works, and a return to the one before does
-    not.
-    """
+    """A later release stores the second version: a return to this release works, but not to the one before."""
     made(gpunodes, FIRST, "stored")
     define(gpunodes, later())
     wrote = gpunodes.done(Ask("PATCH", path(FIRST, "stored", "status"), {"status": {"driverVersion": "7"}}, MERGE))

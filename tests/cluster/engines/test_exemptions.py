@@ -1,7 +1,4 @@
-"""
-The samples for Kyverno and Gatekeeper with their own programs: the policies that would refuse the node agents let them
-pass, and no other pod.
-"""
+"""The samples for Kyverno and Gatekeeper with their own programs: they exempt the node agents, and no other pod."""
 
 from __future__ import annotations
 

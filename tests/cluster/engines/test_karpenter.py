@@ -88,10 +88,7 @@ class Beside:
 
 @contextlib.contextmanager
 def beside(directory: Path, *flags: str) -> Iterator[Beside]:
-    """
-    A real control plane with gpufraction and a declared pool, and Karpenter with a NodePool of such nodes, initially
-    none.
-    """
+    """A real control plane with gpufraction and a declared pool, and Karpenter with an empty NodePool for it."""
     folder = folder_of(karpenter.assets())
     taint = str(names.STARTUP_TAINT)
     with (

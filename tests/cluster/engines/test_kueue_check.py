@@ -1,7 +1,4 @@
-"""
-Kueue's own program asks gpufraction whether all pods of a Workload fit on the cards, and starts the Workload when they
-do.
-"""
+"""Kueue's own program asks gpufraction whether all pods of a Workload fit, and starts the Workload when they do."""
 
 from __future__ import annotations
 

@@ -317,10 +317,7 @@ def test_a_new_leader_goes_on_from_the_request_that_it_finds(tmp_path: Path) -> 
 
 
 def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path) -> None:
-    """
-    The pool declares two GPUs for each node, but they have one. Two nodes come for four cards, and then the two that
-    are missing.
-    """
+    """The pool declares two GPUs for each node, but they have one: two nodes come for four cards, then two more."""
     with installed(tmp_path / "us") as cluster, beside(cluster, tmp_path, gpus={"t4": "1 x Tesla T4 15109MiB"}) as b:
         b.create(*(tenant(f"p{number}") for number in range(4)))
         b.all_run(4)

@@ -29,10 +29,7 @@ ASSUME_TTL = 2.0
 TENANT, NEIGHBOUR = "default", "neighbour"
 """The namespace that attacks, and the one that must not be affected."""
 MANIFEST_LEASE = ("--election-lease", "15s")
-"""
-The default of every installation. The short timeout of other test clusters can expire while a busy API server keeps all
-waiting.
-"""
+"""The default of every installation. The short one of other test clusters can expire on a busy API server."""
 DELAY = 1.0
 """At most this many seconds of delay by an attack are allowed for another tenant's pod."""
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]

@@ -1,7 +1,4 @@
-"""
-A tenant tries to put its pods first with what it writes itself. The cards are shared with another tenant as if it had
-not.
-"""
+"""A tenant cannot put its pods first with what it writes: cards are shared with another tenant as without it."""
 
 from __future__ import annotations
 

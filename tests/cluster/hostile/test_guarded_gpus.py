@@ -100,10 +100,7 @@ def test_who_manages_gpus_is_left_alone(namespace: str, guarded: Hostile) -> Non
 
 
 def test_a_pod_that_is_there_gets_no_devices_by_an_annotation(guarded: Hostile) -> None:
-    """
-    B5: NVIDIA's NRI plugin reads annotations when a container starts, so it also reads annotations that were written
-    later.
-    """
+    """B5: NVIDIA's NRI plugin reads annotations when a container starts, so it also reads later ones."""
     manifest = made()
     manifest["metadata"]["namespace"] = GUARDED
     guarded.kube.create(paths.pods(GUARDED), manifest)

@@ -89,10 +89,7 @@ def seen(on: Hostile, made: JSON) -> list[str]:
 
 
 def test_what_the_nodes_own_plugin_hands_out_is_left_to_it(hidden: Hostile) -> None:
-    """
-    The plugin's choice is in the variable that kubelet sets. A tenant's own variable would take precedence, so it is
-    removed.
-    """
+    """The plugin's choice is in the variable that kubelet sets. A tenant's variable would win, so it is removed."""
     for made in (greedy("bound", MIG).on("t4"), greedy("scheduled", MIG)):
         stored = hidden.create(made, dry_run=True)
         assert [entry for entry in stored["spec"]["containers"][0].get("env", []) if entry["name"] == VISIBLE] == []

@@ -73,10 +73,7 @@ def test_eight_thousand_expressions_are_refused(hostile: Hostile) -> None:
 
 
 def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) -> None:
-    """
-    A4: annotations of 255 KiB leave no room for the share's annotation, so the pod is refused with that annotation's
-    name.
-    """
+    """A4: annotations of 255 KiB leave no room for the share's annotation, which the refusal names."""
     made = pod("long").asks(MEMORY, "1Mi").annotated("example.com/notes", "x" * (255 << 10))
     with pytest.raises(KubeInvalid, match=r"Kubernetes takes 262144 in all: shorten .*example.com/notes"):
         hostile.create(made)

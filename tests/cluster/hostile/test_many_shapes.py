@@ -58,10 +58,7 @@ def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -
 
 
 def all_reported(hostile: Hostile) -> None:
-    """
-    Wait until each pod's condition says why it waits. A list of thousands is costly for all programs, so it is
-    requested seldom.
-    """
+    """Wait until each pod's condition says why it waits. A list of thousands is costly, so this lists seldom."""
     untold: list[str] = []
 
     def has_reason() -> bool:

@@ -29,10 +29,7 @@ WAITING, PARKED = "gpufraction_waiting_pods", "gpufraction_parked_pods"
 
 
 def large(number: int) -> PodBuilder:
-    """
-    A pod unlike any other, for which there is no node. It takes some hundred KiB in the memory of a program that keeps
-    it.
-    """
+    """A pod unlike any other, for which there is no node. A program that keeps it needs some hundred KiB for it."""
     made = pod(f"large-{number}").asks(str(names.GPU_MEMORY), "1Mi")
     tolerations = [{"key": f"pod{number}-{at}", "operator": "Exists"} for at in range(TOLERATIONS)]
     return made.spec(tolerations=tolerations, nodeSelector={"example.com/nowhere": "yes"})

@@ -112,10 +112,7 @@ def test_refused_creations_of_a_tenant_without_quota(hostile: Hostile, count: in
 
 
 def comes_back(hostile: Hostile) -> None:
-    """
-    Reservations are released within seconds: pods are stored quickly here, so the allocator concludes that these are
-    not coming.
-    """
+    """Reservations are released within seconds: pods are stored quickly here, so these are not coming."""
     wait_for(lambda: assumed(hostile) == 0, lambda: f"{assumed(hostile)} are held", 15)
 
 

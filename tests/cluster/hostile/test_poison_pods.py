@@ -1,7 +1,4 @@
-"""
-A1: pods that are made to crash the allocator, stored without admission or before it had a bound. No other user is
-affected.
-"""
+"""A1: pods that are made to crash the allocator, stored without admission or before the bound, affect no others."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ def unguarded(attacked: Hostile) -> Iterator[None]:
 
 @pytest.fixture
 def before(attacked: Hostile) -> Iterator[Hostile]:
-    """
-    The cluster with a namespace for pods from before the installation. Afterwards it is empty, and everything is in
-    order.
-    """
+    """The cluster with a namespace for pods from before the installation. Afterwards it is empty and in order."""
     if not any(each["metadata"]["name"] == BEFORE for each in attacked.kube.list(paths.namespaces()).items):
         attacked.kube.create(paths.namespaces(), {"metadata": {"name": BEFORE}})
         attacked.cluster.await_account(BEFORE)

@@ -1,7 +1,4 @@
-"""
-A pod waits for two whole cards, and another tenant's pod stays on each: which pods the node is closed to, and for how
-long.
-"""
+"""A pod waits for two whole cards, and other pods stay on both: for whom the node is closed, and for how long."""
 
 from __future__ import annotations
 

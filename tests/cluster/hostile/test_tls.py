@@ -1,7 +1,4 @@
-"""
-Which TLS a stranger can negotiate with the webhooks: each version and suite of this machine's OpenSSL is tested on a
-port.
-"""
+"""Which TLS a stranger can negotiate with the webhooks: each version and suite of OpenSSL is tested on a port."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-The component canary in a cluster: without a proof no level is published, a limiter that breaks is noticed, and tenants
-come first.
-"""
+"""The component canary in a cluster: no level without a proof, a broken limiter is noticed, and tenants come first."""
 
 from __future__ import annotations
 

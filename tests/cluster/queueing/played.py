@@ -248,10 +248,7 @@ class PlayedKueue:
         )
 
     def _preempt_for(self, workload: Workload, workloads: Sequence[Workload], used: dict[str, Counter[str]]) -> None:
-        """
-        Preempt as few workloads as make room, starting with the last of the lowest priority; none if they would not
-        make room.
-        """
+        """Preempt as few workloads as make room, the last of the lowest priority first; none if that is not enough."""
         left = {name: Counter(amounts) for name, amounts in used.items()}
         victims: list[Workload] = []
         for each in sorted(self._candidates(workload, workloads, used), key=Workload.order, reverse=True):

@@ -202,10 +202,7 @@ def test_a_pod_that_ends_gives_its_share_to_who_waits(hollow: Cluster, how: JSON
 
 
 def test_a_static_pod_is_the_nodes_own(hollow: Cluster) -> None:
-    """
-    Its mirror pod shows what the node's administrator wrote into a file. No admission took place, so nothing is
-    allocated.
-    """
+    """Its mirror pod shows what the node's administrator wrote into a file. There was no admission and no share."""
     manifest = kubelets(hollow).static_pods("v100") / "static.json"
     manifest.write_text(json.dumps(pod("static").asks("gpufraction.io/gpu-memory", "1Gi").manifest()))
     try:

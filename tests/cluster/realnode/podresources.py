@@ -38,10 +38,7 @@ class ClaimDevice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDevices:
-    """
-    `claims`: devices from ResourceClaims. `plugins`: the resources of device plugins from which the container has
-    devices.
-    """
+    """`claims`: devices from ResourceClaims. `plugins`: resources of the device plugins that gave it devices."""
 
     claims: tuple[ClaimDevice, ...] = ()
     plugins: tuple[str, ...] = ()

@@ -78,10 +78,7 @@ def test_two_cards_and_two_containers(real: RealNodeCluster, way: Way) -> None:
 
 @pytest.mark.parametrize("runtime_class", ["nvidia", None])
 def test_a_pod_without_a_share_sees_no_gpu(real: RealNodeCluster, way: Way, runtime_class: str | None) -> None:
-    """
-    The same applies to a pod that names all GPUs: with the component hide-gpus, as here, its device settings are
-    removed.
-    """
+    """This includes a pod that names all GPUs: the component hide-gpus removes its device settings."""
     if runtime_class and not way.mode:
         pytest.skip("no runtime of NVIDIA's there")
     greedy = container()

@@ -155,10 +155,7 @@ def starts(node: RealNodeCluster, name: str) -> bool:
 
 
 def test_claims_that_are_removed_all_the_time_while_pods_wait_and_start(claiming: RealNodeCluster) -> None:
-    """
-    Claims are removed before the gate is removed, before kubelet asks, and afterwards. No container gets another card
-    than its pod's.
-    """
+    """Before the gate is removed, before kubelet asks, and afterwards. Each container gets only its pod's card."""
     for name in ("full-0", "full-1"):
         claiming.submit(name, container(gpu_memory="14Gi"))
         claiming.running(name)

@@ -82,10 +82,7 @@ def submit(node: RealNodeCluster, name: str, *uuids: str, memory: str = "1Gi", c
 
 
 def has(seen: Inside) -> tuple[set[str], tuple[int, ...], tuple[int, ...]]:
-    """
-    The device files of cards and capabilities, and which of them can be opened, also by a file that the container
-    creates.
-    """
+    """The device files of cards and capabilities, and which can be opened, also by a file of the container's."""
     common = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
     assert common <= set(seen.devices)
     for file, numbers in seen.devices.items():

@@ -82,10 +82,7 @@ class Access:
         file.write_text(json.dumps(about), encoding="utf-8")
 
     def run(self, command: Sequence[str], *, seconds: float = _SECONDS, text: str = "") -> tuple[int, str]:
-        """
-        Its status and output, within the `seconds` that a machine as fast as this one would need. `text`: its standard
-        input.
-        """
+        """Its status and output, within `seconds` of a machine as fast as this one. `text`: its standard input."""
         done = subprocess.run(
             [*self.ssh, shlex.join(command)],
             input=text,
@@ -230,10 +227,7 @@ class Service(Program):
         return self._started and self._property("ActiveState") in states
 
     def check(self) -> None:
-        """
-        Raise `ProgramFailed` if it was started and has ended. It checks only from time to time, because checks are
-        slow.
-        """
+        """Raise `ProgramFailed` if it was started and has ended. A check is slow, so it runs only from time to time."""
         now = time.monotonic()
         if self._started and now - self._looked_at > _LOOK_EVERY:
             self._looked_at = now

@@ -1,7 +1,4 @@
-"""
-The audit trail of one pod on a real API server: its creation, placement from the queue and eviction, each with its user
-and cause.
-"""
+"""One pod's audit trail on a real API server: its creation, placement and eviction, each with user and cause."""
 
 from __future__ import annotations
 

@@ -36,10 +36,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Prometheus:
-    """
-    What Prometheus computes from the counters: the increases of each replica's series, whatever value a series began
-    at.
-    """
+    """What Prometheus computes from the counters: the increases of each series, whatever value it began at."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,7 +1,4 @@
-"""
-`explain` and `dry-run` when other pods and volumes decide: the full answer for users who may read them, and no more for
-others.
-"""
+"""`explain` and `dry-run` if other pods and volumes decide: the full answer only for users who may read them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-Hundreds of waiting pods of one namespace, and 5 of another namespace that come later: the 5 are served as cards become
-free.
-"""
+"""Hundreds of pods of one namespace wait, and 5 of another come later: the 5 are served as cards become free."""
 
 from __future__ import annotations
 

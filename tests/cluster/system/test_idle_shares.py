@@ -1,7 +1,4 @@
-"""
-Idle shares give way: the agent publishes them, their pods get a warning, computing saves them, and they are evicted for
-a waiting pod.
-"""
+"""Idle shares give way: they are published and warned, computing saves them, and a waiting pod evicts them."""
 
 from __future__ import annotations
 

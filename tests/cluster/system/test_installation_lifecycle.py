@@ -69,10 +69,7 @@ def cluster(installed: Cluster) -> Iterator[Cluster]:
 
 
 def apply_configuration(cluster: Cluster) -> None:
-    """
-    Apply the configuration as `kubectl apply -k` does, with hide-gpus: the fields in the manifests are restored, the
-    authority stays.
-    """
+    """Do what `kubectl apply -k` does, with hide-gpus: it restores the manifests' fields and keeps the authority."""
     base = installing.webhook_configuration()
     (component,) = installing.documents(HIDE_GPUS)
     whole = {**base, "webhooks": [*base["webhooks"], *component["webhooks"]]}

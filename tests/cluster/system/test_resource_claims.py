@@ -261,10 +261,7 @@ def test_a_claim_that_stands_alone_serves_one_pod_after_another(cluster: Cluster
 
 @pytest.mark.parametrize("pool", ["dra", "plain"])
 def test_several_pods_use_one_claim_at_the_same_time(cluster: Cluster, pool: str) -> None:
-    """
-    14 GiB of a card with 15: no card has room for a second share of this size, and neither has Kubernetes' count on
-    `plain`.
-    """
+    """14 GiB of a card with 15: no card has room for a second such share, and Kubernetes counts none on `plain`."""
     claim(cluster, "together", asks("14Gi", "30"))
     for name in ("one", "two", "three"):
         create(cluster, pod(name, pool=pool, claim="together"))

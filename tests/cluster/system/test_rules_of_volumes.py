@@ -38,10 +38,7 @@ ALONE = ("ReadWriteOncePod",)
 
 @pytest.fixture
 def disks(cluster: Cluster) -> Iterator[Disks]:
-    """
-    Two zones: all nodes except the last in `a`, the last one in `b`. Pods are deleted first, because they protect their
-    claims.
-    """
+    """Two zones: all nodes except the last in `a`, the last in `b`. Pods are deleted before the claims they use."""
     *most, last = (node.spec.name for node in cluster.nodes)
     made = Disks(cluster.kube)
     with rules.labelled(cluster.kube, {**dict.fromkeys(most, "a"), last: "b"}):

@@ -1,7 +1,4 @@
-"""
-Simulated engines on a whole cluster start one at a time on a card. One that never becomes ready does not block others
-forever.
-"""
+"""Simulated engines start one at a time on a card. One that never becomes ready does not block others forever."""
 
 from __future__ import annotations
 

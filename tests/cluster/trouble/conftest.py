@@ -146,10 +146,7 @@ class Troubled:
 
     @contextlib.contextmanager
     def weather(self, seed: int, *actions: tuple[float, Action]) -> Iterator[list[Fault]]:
-        """
-        Make each action happen in this context to that fraction of the allocators' requests, chosen at random from the
-        seed.
-        """
+        """Make each action happen in this context to that random fraction of the allocators' requests, by the seed."""
         rng, lock = random.Random(seed), threading.Lock()
 
         def by_chance(part: float) -> Wanted:

@@ -138,10 +138,7 @@ class Load:
 
 @contextmanager
 def load(trouble: Troubled) -> Iterator[Load]:
-    """
-    Run the load until the end of the block. Then check that no two replicas led at once, and that nothing was
-    overbooked.
-    """
+    """Run the load until the end of the block. Then no two replicas led at once, and nothing was overbooked."""
     stop = threading.Event()
     made = Load(trouble, Kube.connect(kubeconfig=str(trouble.cluster.kubeconfig), user_agent="load"))
     threads = [threading.Thread(target=work, args=(stop,)) for work in (made.create, made.look)]

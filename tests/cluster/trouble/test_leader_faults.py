@@ -1,7 +1,4 @@
-"""
-Leaders that are cut off, paused or killed, and clocks that are wrong: one replica decides at a time, and no share is
-given twice.
-"""
+"""Leaders that are cut off, paused or killed, and wrong clocks: one decides at a time, and no share is given twice."""
 
 from __future__ import annotations
 

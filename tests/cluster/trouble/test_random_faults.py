@@ -1,7 +1,4 @@
-"""
-Random faults on the way to the API server while many pods come and go: no share is given twice, and no pod is
-forgotten.
-"""
+"""Random faults on the way to the API server while many pods come and go: no share twice, and no pod forgotten."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ WEATHER = (
     (0.02, Late(1.2)),
 )
 """
-Fractions of all requests. The last delay is longer than a commit's writer waits, and ends before another replica may
+Fractions of all requests. The last one is later than a commit's writer waits, and earlier than another replica may
 begin to lead.
 """
 

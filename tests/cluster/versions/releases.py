@@ -46,10 +46,7 @@ class Release:
 
     @property
     def command(self) -> Sequence[str]:
-        """
-        The command that runs one of its modules. Packages in the folder where Python starts take precedence over
-        installed ones.
-        """
+        """The command that runs one of its modules. Packages in Python's start folder come before installed ones."""
         return ("env", "-C", str(self.folder), *PYTHON_MODULE)
 
     def known(self, arguments: Sequence[str]) -> tuple[str, ...]:

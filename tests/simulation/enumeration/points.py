@@ -83,10 +83,7 @@ def rehearsal(reference: Reference) -> Plan:
 
 
 def shared_out(found: Mapping[str, Learned]) -> dict[str, frozenset[str]]:
-    """
-    Which kinds are struck in which run: those of `EVERYWHERE` in all runs that have them, others in the first such
-    runs.
-    """
+    """Which kinds are struck in which run: `EVERYWHERE` in all runs that have them, others in the first runs."""
     taken: dict[str, int] = {}
     shares = {}
     for name, each in found.items():

@@ -105,10 +105,7 @@ class Booked:
                 self.by_card.setdefault(place, {})[holder] = amount
 
     def publish(self, node: str, gpus: Iterator[Gpu] | tuple[Gpu, ...]) -> None:
-        """
-        A node's agent reports these cards. A card that shrinks or goes away keeps its holders, so its largest size
-        counts.
-        """
+        """A node's agent reports these cards. A card that shrinks or goes keeps its holders, so its maximum counts."""
         for gpu in gpus:
             before = self.cards.get((node, gpu.uuid))
             if before is None or before.usable < gpu.usable:

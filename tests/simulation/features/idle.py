@@ -265,10 +265,7 @@ class GivesWay:
         self._shares.take(change)
 
     def _take_report(self, report: IdleReport) -> None:
-        """
-        Take a report in. A pod that computes is not reported as idle from the next look on; an agent then writes at
-        once.
-        """
+        """Take a report in. From the next look on, a computing pod is not reported as idle; an agent writes at once."""
         for uid in report.shares:
             self._said[uid] = _Said(float(report.lasted(uid) or 0), self._now())
             key = self._keys.get(uid, "")
@@ -374,10 +371,7 @@ def _called_idle(run: Run) -> list[Violation]:
 
 
 def _quiet(run: Run, pod: JSON, cards: set[str]) -> bool:
-    """
-    Whether an agent can detect that the pod computes nothing: all of its shares are of containers that have run long
-    enough.
-    """
+    """Whether an agent can detect that the pod computes nothing: its containers with shares have run long enough."""
     allocation, status = allocation_of(pod), pod.get("status") or {}
     if allocation is None or allocation.claim or pod["metadata"].get("deletionTimestamp"):
         return False

@@ -41,10 +41,7 @@ _LAST = "._trial._trial."
 
 
 def of(run: Run, programs: Iterable[tuple[str, Any]]) -> list[Violation]:
-    """
-    Where each program remembers objects that are gone, by path. Each program comes with the object where the walk
-    begins.
-    """
+    """Where each program remembers objects that are gone, by path. `programs`: names, and where the walk begins."""
     store = run.world.api.store
     gone = {uid for uid in run.uids if not store.has_uid(uid)}
     wrong = []

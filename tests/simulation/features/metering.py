@@ -19,10 +19,7 @@ from tests.simulation.world.programs import Program
 
 ONCE = "each moment is counted once"
 _UNTOLD = ("clock.", "etcd.", "lease.")
-"""
-Faults after which it is unclear how much time has passed: of clocks, and of the Lease, which says which allocator
-leads.
-"""
+"""Faults after which it is unclear how much time has passed: of clocks, and of the Lease with its leader."""
 _LOSING = ("requests.", "partition.")
 """
 Faults after which a renewal may have been carried out without its answer. Nothing counts that time, rather than two.
@@ -46,10 +43,7 @@ class Meters:
         run.world.network.seen.append(lambda call, status: self._note_leaders())
 
     def holds(self, change: Any) -> Violation | None:
-        """
-        At each renewal of the Lease: all allocators together have counted no more than the time since the first
-        renewal.
-        """
+        """At each renewal of the Lease: all together have counted no more than the time since the first renewal."""
         if change.resource != "leases.coordination.k8s.io" or change.object["metadata"]["name"] != names.LEASE:
             return None
         now = self._run.kernel.seconds()
@@ -58,10 +52,7 @@ class Meters:
         return too_much(self.answered(), now - self.since) if told(self._run) else None
 
     def _note_leaders(self) -> None:
-        """
-        At each answered request, so that an allocator that is killed right after it learns that it leads is recorded
-        too.
-        """
+        """At each answered request: an allocator that is killed right after it learns that it leads counts, too."""
         self.led |= dict.fromkeys(each.host.name for each in self._run.world.leaders() if each.host is not None)
 
     def _look(self) -> None:

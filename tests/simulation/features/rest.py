@@ -66,10 +66,7 @@ def _reasons(run: Run) -> list[Violation]:
 
 
 def untrue(pod: JSON, now: tuple[str, str] | None) -> Violation | None:
-    """
-    What is untrue in the condition. `now`: code and sentence by the leader's cluster; None if the pod is not in its
-    queue.
-    """
+    """What is untrue in the condition. `now`: code and sentence by the leader's cluster; None: not in its queue."""
     told, request = _condition(pod), pods.admitted(pod)
     if now is None or request is None or request.claim:
         return None  # of a claim, or of a pod that another program holds

@@ -429,10 +429,7 @@ A_TERM_LAPSES = plan(
     says(70, "patient", status="True"),
     replicas=1,
 )
-"""
-The leader learns that the share is written while its term has lapsed, and continues because no other replica takes the
-Lease.
-"""
+"""The leader learns that the share is written while its term has lapsed. It continues if no other takes the Lease."""
 
 A_CARD_FAILS = plan(
     "a card fails",

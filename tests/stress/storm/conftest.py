@@ -11,10 +11,7 @@ from playground.shapes import gpu_node
 from tests.clusters import only_real
 
 FAST_ELECTION = ("--election-lease", "3s")
-"""
-As short as a busy machine with two cores allows: a call that takes longer than the renewal may take ends a leader's
-term.
-"""
+"""As short as a busy machine with two cores allows: a leader's term ends if a call takes longer than a renewal may."""
 NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB") for i in range(4))
 
 

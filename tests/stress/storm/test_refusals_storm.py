@@ -91,10 +91,7 @@ def prepared(disks: Disks) -> None:
 
 
 class Churn:
-    """
-    Creates and deletes pods without a share, which kube-scheduler binds or which are bound at once; cordons nodes for
-    moments.
-    """
+    """Creates and deletes pods without a share, bound by kube-scheduler or at once; cordons nodes for moments."""
 
     def __init__(self, kubeconfig: str, seed: int) -> None:
         self._kube = Kube.connect(kubeconfig=kubeconfig, user_agent="churn")

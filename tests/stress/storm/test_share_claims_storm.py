@@ -1,7 +1,4 @@
-"""
-A storm of pods that request by ResourceClaims, and of other pods: each claim is what its pods hold, and none is left
-over.
-"""
+"""A storm of pods, some with ResourceClaims: each claim is what its pods hold, and none is left over."""
 
 from __future__ import annotations
 

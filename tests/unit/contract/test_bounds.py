@@ -1,7 +1,4 @@
-"""
-The limits on a pod's content: for each a sentence, a pod, and the refusal; and that everything within the limits is
-read.
-"""
+"""The limits on a pod's content, each with a sentence, a pod and the refusal; everything within them is read."""
 
 from __future__ import annotations
 

@@ -128,10 +128,7 @@ def test_pods_of_one_second_share_the_places_of_their_namespace() -> None:
 
 
 ASKS = {"a": 25, "b": 50, "c": 25}
-"""
-Times are equal only within a namespace; otherwise the turns would depend on which pod of a second the allocator saw
-first.
-"""
+"""Equal within a namespace; otherwise turns depend on which pod of a second the allocator saw first."""
 WAITING = st.lists(
     st.builds(
         lambda team, *more, **others: one(team, *more, percent=ASKS[team], **others),

@@ -1,7 +1,4 @@
-"""
-How long programs let a pod wait: for each kind of owner, for programs without a limit, and what the commands say about
-it.
-"""
+"""How long programs let a pod wait, for each kind of owner, and what the commands say about it."""
 
 from __future__ import annotations
 

@@ -46,10 +46,7 @@ def wrong(items: list[JSON]) -> dict[str, str]:
 
 @functools.cache
 def _wrong(text: str) -> str:
-    """
-    What is wrong with one object, given as JSON. Cached, because most objects are the same in every overlay and a check
-    is slow.
-    """
+    """What is wrong with one object, given as JSON. Cached, because many overlays repeat it and a check is slow."""
     try:
         try:
             kubernetes_validate.validate(json.loads(text), VERSION, strict=True)

@@ -19,10 +19,7 @@ from contract.metrics import METRICS
 TARGET = frozenset({"instance", "job", "namespace", "pod", "container", "endpoint", "cluster"})
 """Labels that Prometheus adds to each series for the scraped pod, and for its cluster."""
 OF_NODES = frozenset({"node"})
-"""
-The label that our scrape configuration adds to each series of an agent, and the one that a configuration for
-dcgm-exporter may add.
-"""
+"""The label that our scrape configuration adds to an agent's series, and one that dcgm-exporter's may add."""
 DCGM = (
     OF_NODES
     | frozenset({"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID"})

@@ -1,7 +1,4 @@
-"""
-Where our programs may connect to: the page has a row for each program, and the manifests have a policy that allows no
-more.
-"""
+"""Where our programs may connect to: each has a row on the page, and a policy that allows no more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-The administrator's pages: what they name exists, and the commands that they tell readers to type work on a real API
-server.
-"""
+"""The administrator's pages: what they name exists, and their commands work on a real API server."""
 
 from __future__ import annotations
 

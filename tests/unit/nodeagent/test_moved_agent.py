@@ -1,7 +1,4 @@
-"""
-An agent in its own namespace: it reads options from the API, and waits for an agent of an earlier installation to go
-away.
-"""
+"""An agent in its own namespace: options come from the API, and an agent of an earlier installation goes first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-The dashboards: generated from the registry, accepted by Grafana's own schema, and every query names only existing
-things.
-"""
+"""The dashboards: generated from the registry, accepted by Grafana's schema, and no query names a missing thing."""
 
 from __future__ import annotations
 

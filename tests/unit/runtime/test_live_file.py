@@ -1,7 +1,4 @@
-"""
-A file that changes under a running program, as kubelet changes a mounted ConfigMap: it is read again, and never in
-part.
-"""
+"""A file that changes while a program runs, like a mounted ConfigMap: it is read again, and never in part."""
 
 from __future__ import annotations
 

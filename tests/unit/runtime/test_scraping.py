@@ -1,7 +1,4 @@
-"""
-Which clients may read metrics: those that the API server allows, whatever fails. Strangers neither flood the server nor
-block scrapers.
-"""
+"""Which clients may read metrics: those that the API server allows. Strangers neither flood nor block the server."""
 
 from __future__ import annotations
 

@@ -143,10 +143,7 @@ def test_who_waits_for_a_lock_gives_up_in_time(kind: str, kernel: Kernel, tasks:
     kernels, st.lists(st.sampled_from((0, 0, 0, 1, 3)), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 3)
 )
 def test_no_wake_up_is_lost_between_makers_and_takers(kernel: Kernel, made: list[int], takers: int, room: int) -> None:
-    """
-    A buffer with two conditions on one lock, each notified once for each item: a lost notification leaves a task
-    waiting.
-    """
+    """A buffer with two conditions on one lock, each notified once for an item; a lost one leaves a task waiting."""
     lock = threading.Lock()
     filled, emptied = threading.Condition(lock), threading.Condition(lock)
     buffer, taken = deque[int](), list[int]()
@@ -293,10 +290,7 @@ brief = st.sampled_from((0, 0, 0, 1, 2))
 
 @given(kernels, st.lists(brief, max_size=8), st.lists(brief, max_size=8), st.integers(1, 2))
 def test_a_queue_with_an_end_is_never_longer(kernel: Kernel, puts: list[int], gets: list[int], most: int) -> None:
-    """
-    Producers and consumers that do not wait forever: an item that does not fit raises Full, and a missing one raises
-    Empty.
-    """
+    """Producers and consumers with timeouts: an item that does not fit raises Full, a missing one raises Empty."""
     queue, went, longest = queues.Queue(most), list[int](), 0
     full, empty = 0, 0
 

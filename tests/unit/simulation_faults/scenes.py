@@ -87,10 +87,7 @@ def _half(stage: Stage) -> JSON:
 
 
 def _watches(name: str, **more: object) -> Scene:
-    """
-    A ConfigMap before the fault, one during it, and one after it, through a watch of the leader and a watch of another
-    program.
-    """
+    """A ConfigMap before, during and after the fault, through a watch of the leader and one of another program."""
 
     def play(stage: Stage) -> JSON:
         leader = stage.leader

@@ -71,10 +71,7 @@ class Stage:
         self.run.kernel.spawn(self.world.admin, task, "beside")
 
     def tried(self, kube: Kube, name: str) -> JSON:
-        """
-        Create a ConfigMap of that name. Returns the error, its status, the wait that it asks for, and the seconds that
-        it took.
-        """
+        """Create a ConfigMap. Returns the error, its status, the wait that it asks for, and the seconds taken."""
         began = self.now()
         error: KubeError | None = None
         try:

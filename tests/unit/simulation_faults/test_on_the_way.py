@@ -23,10 +23,7 @@ FATES = {
     "requests.twice": ({""}, True, True),
     "requests.slow": ({""}, True, True),
 }
-"""
-By scene: the result of writes for their client, whether the last one is stored then, and whether all are stored in the
-end.
-"""
+"""By scene: results of writes for their client, whether the last one is stored then, and all in the end."""
 
 
 @pytest.mark.parametrize("scene", FATES)

@@ -249,10 +249,7 @@ AMOUNTS = st.integers(0, 20_000)
 
 @given(st.lists(AMOUNTS, min_size=3, max_size=7), AMOUNTS)
 def test_what_one_node_says_changes_the_room_by_little(others: list[int], lie: int) -> None:
-    """
-    It is limited by what the other nodes have: at least an eighth below the least of them, and at most the most of
-    them.
-    """
+    """The other nodes limit it: at least the least of them minus an eighth, at most the most of them."""
     rooms = [t4(f"n{i}").allocatable(cpu=cpu).state() for i, cpu in enumerate(others)]
     found = of(options(declared={"max": 10}), [*rooms, t4("liar").allocatable(cpu=lie).state()]).allocatable.cpu
     middle = sorted(others)[(len(others) - 1) // 2]

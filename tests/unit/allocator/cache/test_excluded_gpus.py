@@ -1,7 +1,4 @@
-"""
-Cards that an administrator's list excludes: they take no new pods, the list applies at once, and no running pod is
-moved.
-"""
+"""Cards that an administrator's list excludes take no new pods at once, and no running pod is moved."""
 
 from __future__ import annotations
 

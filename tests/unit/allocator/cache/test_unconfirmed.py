@@ -1,7 +1,4 @@
-"""
-What admissions may reserve before their pods are stored: the bounds, which pods must wait, and when a pod counts as not
-coming.
-"""
+"""What admissions may reserve before pods are stored: the limits, who must wait, and when a pod is not coming."""
 
 from __future__ import annotations
 

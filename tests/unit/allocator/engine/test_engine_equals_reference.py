@@ -1,7 +1,4 @@
-"""
-For any sequence of placements, releases and changes of nodes, the fast engine decides the same as the plain one,
-including ties.
-"""
+"""The fast engine decides as the plain one, ties included, for any placements, releases and changes of nodes."""
 
 from __future__ import annotations
 

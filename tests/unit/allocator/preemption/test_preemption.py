@@ -264,10 +264,7 @@ def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None
 
 
 def crowd(*cards: int, vips: int) -> Bench:
-    """
-    Nodes with this many cards each, with two pods of no priority on every card, and pods of high priority that wait for
-    half a card.
-    """
+    """Nodes with this many cards, on each two pods of no priority; pods of high priority wait for half a card."""
     harness = Bench([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)], options=ON)
     for number in range(2 * sum(cards)):
         harness.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))

@@ -1,7 +1,4 @@
-"""
-The smallest set that gives enough, and among such sets the least important one, equals the result of a search through
-all subsets.
-"""
+"""The smallest set that gives enough, and the least important such set, as a search through all subsets finds it."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ AMOUNTS = st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=7)
 
 
 def by_hand(gains: list[Amounts], lacks: Amounts, most: int) -> tuple[int, ...] | None:
-    """
-    Every subset, the smallest first. Among equally small ones, the one whose last member comes earliest, then the
-    second to last.
-    """
+    """Every subset, the smallest first; of equal size, the one with the earliest last member, then second to last."""
     for count in range(most + 1):
         fitting = [
             chosen

@@ -80,10 +80,7 @@ SHAPES: dict[str, tuple[Callable[[int], PodBuilder], int]] = {
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[ProcessPoolExecutor]:
-    """
-    A separate process, because memory that other threads take meanwhile, such as other tests' clusters, would be
-    counted.
-    """
+    """A separate process, because memory of other threads, such as other tests' clusters, would be counted."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         yield executor
 

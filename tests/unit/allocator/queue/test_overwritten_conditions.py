@@ -1,7 +1,4 @@
-"""
-A condition that another program overwrites or removes, or that was lost in transit, is written again, less and less
-often.
-"""
+"""A condition that was overwritten, removed or lost in transit is written again, less and less often."""
 
 from __future__ import annotations
 

@@ -111,10 +111,7 @@ def test_what_its_own_namespace_holds_does_not_come_free(
 
 
 def world(holder: str) -> SchedulerHarness:
-    """
-    One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that requests both cards
-    whole.
-    """
+    """One node of two cards, with a small pod of this namespace on each; a pod of TENANT requests both whole."""
     harness = SchedulerHarness(
         [node("n").gpus(2, mib=16384)],
         options=chosen(starvation_timeout=AFTER, starvation_reservation_limit=FOR),

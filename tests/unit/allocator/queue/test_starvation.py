@@ -1,7 +1,4 @@
-"""
-A large pod is served even if small ones keep coming: a node is reserved for it, and released as soon as no pod needs
-that.
-"""
+"""A large pod is served even if small ones keep coming: a node is reserved for it while that is necessary."""
 
 from __future__ import annotations
 

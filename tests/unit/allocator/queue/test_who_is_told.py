@@ -1,7 +1,4 @@
-"""
-Which pods get the condition `Allocated` and an Event once they have their share: those with an earlier message to the
-contrary.
-"""
+"""Which pods get the condition `Allocated` and an Event with their share: those that were told something else."""
 
 from __future__ import annotations
 

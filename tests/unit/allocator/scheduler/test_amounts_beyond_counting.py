@@ -1,7 +1,4 @@
-"""
-Whatever amounts pods, nodes and annotations contain, decisions continue: columns count in 64 bits, tenants' amounts may
-be larger.
-"""
+"""Decisions continue whatever amounts pods, nodes and annotations contain: they may exceed the columns' 64 bits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-A gated pod that is deleted and kept by a finalizer: whenever the deletion comes, the pod stops waiting and gets
-nothing.
-"""
+"""A gated pod is deleted and kept by a finalizer: it stops waiting at any moment of that, and gets nothing."""
 
 from __future__ import annotations
 

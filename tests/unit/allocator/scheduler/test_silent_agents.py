@@ -1,7 +1,4 @@
-"""
-A node whose agent is silent takes no new pods, running pods stay, and waiting pods are placed when the agent writes
-again.
-"""
+"""A node with a silent agent takes no new pods, running pods stay, and waiting pods are placed when it writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-What a new leader does about the previous one: it writes to waiting pods before it decides, and fails pods that come too
-late.
-"""
+"""A new leader writes to the waiting pods before it decides, and fails pods of the previous one that come too late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-For any sequence of requests, releases and changes of nodes, the remembered results give the plain decision, including
-ties.
-"""
+"""Remembered results give the plain decision, ties included, for any requests, releases and changes of nodes."""
 
 from __future__ import annotations
 
@@ -323,10 +320,7 @@ def test_a_share_goes_beside_one_that_takes_the_other_side() -> None:
 
 
 def test_a_small_share_leaves_room_for_two_that_belong_together() -> None:
-    """
-    25% of both would make the card of 70% and 10% useless for the frequent share of the other dimension, so it opens a
-    card.
-    """
+    """25% of both would spoil the card of 70% and 10% for the frequent share of the other dimension: open a card."""
     node = replace(cards("a", 2, taken=0), usage=(Usage(16 * GIB * 70 // 100, 10, 1), Usage()))
     ask = SchedulingRequest(PodRequest("any", (FractionRequest("main", percent=25, cores=25),)), PodNeeds())
     demand = {**APART, Demanded(0, percent=10, cores=70): 99.0, Demanded(0, percent=25, cores=25): 10.0}

@@ -1,7 +1,4 @@
-"""
-The claim of a placed pod: written before the gate is removed, found after a crash, and never written by an earlier
-leader.
-"""
+"""A placed pod's claim: written before the gate is removed, found after a crash, never written by a former leader."""
 
 from __future__ import annotations
 

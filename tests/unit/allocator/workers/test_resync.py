@@ -1,7 +1,4 @@
-"""
-What the watch has lost is found and repaired; GPUs that are allocated twice and pods that are not counted are reported,
-and nothing else.
-"""
+"""What the watch has lost is repaired; only GPUs allocated twice and pods that are not counted are reported."""
 
 from __future__ import annotations
 

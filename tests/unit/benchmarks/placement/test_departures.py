@@ -160,10 +160,7 @@ def test_a_baseline_shows_its_nodes_as_the_allocator_knows_them() -> None:
 
 
 def fragmented(rules: Rules | None, *, late: float = 8 * HOUR) -> tuple[Served, Defragmenter | None]:
-    """
-    Pods with 0.4 of a card run on each of two nodes for a long time. After an hour a pod arrives that needs a whole
-    card.
-    """
+    """0.4 of a card runs on each of two nodes for a long time. After an hour a pod needs a whole card."""
     stays = [
         *(
             Stay(Task(1000, 1024, 1, parts), 0, runs, f"{parts}-{number}")

@@ -88,10 +88,7 @@ def test_of_a_report_of_mps_daemons(gpu: GpuReport, more: Any) -> None:
 
 @given(ALLOCATIONS, st.integers(2, 1000) | st.none() | st.text(max_size=5), JSON)
 def test_cards_of_any_later_version_can_be_found(allocation: Allocation, version: Any, more: Any) -> None:
-    """
-    Cards are found by `node` and by UUIDs anywhere in the text, whatever else it contains and whatever its fields are
-    called.
-    """
+    """Cards are found by `node` and by UUIDs anywhere in the text, whatever it contains and calls its fields."""
     document = json.loads(allocation_to_text(allocation))
     shares = {share.uuid for container in allocation.containers for share in container.shares}
     moved = {"v": version, "node": allocation.node, "moved": added(document["containers"], more)}

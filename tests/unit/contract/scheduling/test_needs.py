@@ -1,7 +1,4 @@
-"""
-kube-scheduler's rules, which do not apply to a pod that is pinned by name, as tables after the Kubernetes
-documentation.
-"""
+"""kube-scheduler's rules, which a pod pinned by name bypasses, as tables after the Kubernetes documentation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-The page with a real API server: each viewer sees what RBAC lets their token see, and without a token no one sees
-anything.
-"""
+"""The page with a real API server: viewers see what RBAC lets their token see, and nothing without a token."""
 
 from __future__ import annotations
 

@@ -189,10 +189,7 @@ def test_the_slices_of_a_card_follow_it(machine: Machine) -> None:
 
 
 def test_a_slice_tells_its_instances(machine: Machine) -> None:
-    """
-    The driver's own numbers, which differ from its position among the slices. If one of the two is missing, there are
-    none.
-    """
+    """The driver's own numbers, not the position among the slices. Both are needed; otherwise there are none."""
     slices = [f"slice 0 MIG-{name} {5 << 30} A100 MIG 1g.5gb" for name in "ab"]
     known = ("mig 0 1", *slices, "instances 0 MIG-a 9 0", "instances 0 MIG-b 2 1")
     machine.shows(TWO, *known)

@@ -1,7 +1,4 @@
-"""
-Without a proof there is no level: the agent publishes a level with limits only while a proof of exactly this level is
-fresh.
-"""
+"""No level without a proof: the agent publishes a level that limits only while a proof of that level is fresh."""
 
 from __future__ import annotations
 

@@ -171,10 +171,7 @@ def texts(part: int = 1) -> tuple[bytes, ...]:
 
 
 class Collection(Transport):
-    """
-    An object of each shape, three in a page; the small ones alone, because three of a megabyte are more than a page
-    has.
-    """
+    """An object of each shape, three in a page; alone at full size, because a page cannot hold three of those."""
 
     def __init__(self, part: int = 1) -> None:
         self._part = part

@@ -76,10 +76,7 @@ def test_a_pod_that_waits_comes_out_unchanged(made: JSON, answer: Answer | None)
 
 @pytest.mark.parametrize("written", [{}, {"gpufraction.io/gpu-memory": "1"}], ids=["nothing", "a byte"])
 def test_a_tenant_does_not_choose_what_a_quota_counts_of_a_percentage(written: dict[str, str]) -> None:
-    """
-    The pod looks as if it had been admitted before: it has the annotation, the gate, and an amount that the tenant
-    chose.
-    """
+    """The pod looks like an admitted one: it has the annotation, the gate, and an amount that the tenant chose."""
     forged = admitted(PERCENT, FLOOR)
     forged["spec"]["containers"][0]["resources"] = {"limits": dict(written), "requests": dict(written)}
     cores = {"gpufraction.io/gpu-cores": "40"}
@@ -343,10 +340,7 @@ MEMORY, OLDER = "gpufraction.io/gpu-memory", "aliyun.com/gpu-mem"
 
 
 def limit_ranged(made: JSON, **amounts: str) -> JSON:
-    """
-    The pod as LimitRanger leaves it: with the amounts that a container does not set, and with the annotation of this
-    time.
-    """
+    """The pod as LimitRanger leaves it: with amounts that a container does not set, and with a new annotation."""
     changed = copy.deepcopy(made)
     notes = []
     for each in changed["spec"]["containers"]:

@@ -1,7 +1,4 @@
-"""
-Keeping certificates valid: they are created, trusted before they serve, renewed in time, and a new authority is added
-to the old one.
-"""
+"""Keeping certificates valid: created, trusted before they serve, renewed in time; old and new authority together."""
 
 from __future__ import annotations
 

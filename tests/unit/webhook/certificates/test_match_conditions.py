@@ -1,7 +1,4 @@
-"""
-Resources that an administrator has renamed: the API server sends their pods to the webhook, whatever is applied in
-between.
-"""
+"""Resources that an administrator has renamed: the webhook gets their pods, whatever is applied in between."""
 
 from __future__ import annotations
 

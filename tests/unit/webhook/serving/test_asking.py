@@ -90,10 +90,7 @@ def test_an_allocation_on_another_node_than_the_pods_own_is_not_used() -> None:
 
 
 def test_over_a_real_socket(tmp_path: Path) -> None:
-    """
-    Before the allocator listens, while it answers, while it has not seen the cluster or is slow, and after it has
-    ended.
-    """
+    """Before the allocator listens, while it answers, has not seen the cluster or is slow, and after its end."""
     path = tmp_path / "allocator.sock"
     ask = reserving(unixhttp.UnixClient(path), patience=0.3)
     script: list[Any] = [placed(), WAIT, None, "slow"]

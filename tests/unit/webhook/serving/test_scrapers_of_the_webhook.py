@@ -1,7 +1,4 @@
-"""
-The webhook has no token, so the allocator next to it asks whose token a scraper sends. Without an answer no scraper is
-allowed.
-"""
+"""The webhook has no token: the allocator next to it reviews scrapers' tokens. Without an answer none is allowed."""
 
 from __future__ import annotations
 

@@ -340,10 +340,7 @@ def reviewed(web: Running) -> bool:
 
 
 def test_connections_are_kept_longer_than_the_api_server_keeps_them() -> None:
-    """
-    The API server's client drops an idle connection after 90 s. If we ended it earlier, it could end while a review is
-    in transit.
-    """
+    """The API server's client drops idle connections after 90 s. If we did so earlier, a review could be cut."""
     assert Bounds().idle > 90
     settings = gunicorn_settings(ServeSettings(certificates=Path("/nowhere")))
     assert settings["workers"] == 1

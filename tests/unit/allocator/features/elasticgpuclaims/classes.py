@@ -15,10 +15,7 @@ NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1
 
 
 def bench(*nodes: Any, by_claims: bool = False, claiming: ClaimSettings = ON) -> Bench:
-    """
-    A cluster with two classes: one binds immediately and deletes its shares, the other waits for a pod and retains
-    them.
-    """
+    """A cluster with two classes: one binds immediately and deletes, the other waits for a pod and retains."""
     made = Bench(*(nodes or NODES), by_claims=by_claims, claiming=claiming)
     made.a_class("now")
     made.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)

@@ -1,7 +1,4 @@
-"""
-An idle pod that agreed to it gives way to a waiting one: it is warned first, and evicted only if it still computes
-nothing.
-"""
+"""An idle pod that agreed to it gives way to a waiting one: first warned, then evicted if it still computes nothing."""
 
 from __future__ import annotations
 

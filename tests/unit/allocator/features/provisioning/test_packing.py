@@ -369,10 +369,7 @@ def test_every_place_is_one_where_the_pod_fits(
 
 
 def check(found: Packing, asks: list[SchedulingRequest], coming: list[NodeState], pools: list[PoolRoom]) -> None:
-    """
-    Pods fit where they are placed, every opened node serves a pod, and a pod that is left out finds its pools at their
-    limit.
-    """
+    """Pods fit where they are placed, each opened node serves a pod, and pools of left-out pods are at their limit."""
     by_name = {each.name: each for each in coming}
     for each in pools:
         number = dict(found.opened).get(each.name, 0)
