@@ -161,7 +161,7 @@ def test_a_pod_beyond_capacity_is_refused_and_its_share_comes_back(hollow: Clust
         less = {"gpufraction.io/gpu-memory": "10000Mi", "cpu": "7"}
         path = paths.nodes("t4", "status")
         hollow.kube.patch_merge(path, {"status": {"capacity": less, "allocatable": less}})
-        # It has read what it has repaired.
+        # Once the kubelet has repaired the CPU, it has read the capacity.
         wait_for(lambda: status_of(hollow, "t4")["capacity"]["cpu"] == "1", "the kubelet has not looked")
         create(hollow, t4("beyond", 10_000))
         wait_for(lambda: found(hollow, "beyond")["status"]["phase"] == "Failed", lambda: str(found(hollow, "beyond")))

@@ -124,7 +124,7 @@ def test_gangs_that_arrive_mixed_never_hold_each_other_up(sizes: list[int], mixe
 @settings(max_examples=20)
 @given(minimum=st.integers(2, 4), fails=st.integers(1, 8), member_first=st.booleans())
 def test_a_refused_write_starts_nothing_or_is_tried_again(minimum: int, fails: int, member_first: bool) -> None:
-    """The API server refuses a pod's write several times: of the first pod, none starts; of another, it stays."""
+    """The API server refuses a write several times. If it is the first one, no pod starts; else its share stays."""
     api = Refusing("default/m0" if member_first else "default/m1", fails)
     created(api, *(member(f"m{i}", minimum=minimum) for i in range(minimum)))
     replica = Replica(api, cards(minimum), term=1)
