@@ -1,13 +1,13 @@
 """
-Fluent builders of what the programs meet: pods as the API server hands them on, nodes in three forms.
+Fluent builders of test input: pods as the API server passes them on, and nodes in three forms.
 
-Every step gives a new builder, so a common start can be shared between cases:
+Every step returns a new builder, so several cases can share a common start:
 
     pod("train").asks("aliyun.com/gpu-mem", 5).json()
     pod("two").init("fetch").needs(cpu="2").container("main").asks("nvidia.com/gpu", 1).json()
     node("n1").gpu("Tesla T4", mib=15109).gpu("Tesla T4", mib=15109, used_mib=5120).state()
 
-`asks`, `needs` and `env` speak of the container named last; a pod without any gets one called `main`.
+`asks`, `needs` and `env` apply to the container named last. A pod without containers gets one called `main`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ IMAGE = "nvidia/cuda:12.4.1-base-ubuntu22.04"
 
 
 def pod(name: str, namespace: str = "default") -> PodBuilder:
-    """A pod with nothing but its name."""
+    """A pod that has only a name."""
     metadata = {"name": name, "namespace": namespace, "creationTimestamp": CREATED}
     return PodBuilder({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}})
 
 
 def container(name: str, *, resources: JSON | None = None, **fields: Any) -> JSON:
-    """A container as the API server defaults it."""
+    """A container with the API server's defaults."""
     return {
         "name": name,
         "image": IMAGE,
@@ -47,7 +47,7 @@ def container(name: str, *, resources: JSON | None = None, **fields: Any) -> JSO
 
 
 def defaults() -> JSON:
-    """What the API server and its own admission plugins put into a pod's spec before any webhook sees it."""
+    """The fields that the API server and its own admission plugins set in a pod's spec before any webhook sees it."""
     waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     return {
         "restartPolicy": "Always",
@@ -66,7 +66,7 @@ def defaults() -> JSON:
 
 @dataclass(frozen=True)
 class PodBuilder:
-    """A pod in the making. `json()` is the pod as it is stored: defaults filled in, requests copied from limits."""
+    """Builds a pod. `json()` is the pod as it is stored: defaults filled in, requests copied from limits."""
 
     _pod: JSON
     _last: tuple[str, int] | None = None
@@ -86,7 +86,7 @@ class PodBuilder:
         return self._add("initContainers", container(name, restartPolicy="Always", **fields))
 
     def asks(self, resource: str, amount: int | str) -> PodBuilder:
-        """A limit of the last container; an extended resource, so its request is the same."""
+        """A limit of the last container. It is an extended resource, so its request is the same."""
         return self._resource("limits", {str(resource): str(amount)})
 
     def needs(self, **amounts: int | str) -> PodBuilder:
@@ -94,7 +94,7 @@ class PodBuilder:
         return self._resource("requests", {key.replace("_", "-"): str(amount) for key, amount in amounts.items()})
 
     def limited(self, **amounts: int | str) -> PodBuilder:
-        """Limits of the last container, in the same way."""
+        """Limits of the last container, in the same form."""
         return self._resource("limits", {key.replace("_", "-"): str(amount) for key, amount in amounts.items()})
 
     def env(self, name: str, value: str) -> PodBuilder:
@@ -107,7 +107,9 @@ class PodBuilder:
         return self._in_container(lambda c: c.setdefault("ports", []).append(entry))
 
     def uses(self, name: str, *, template: str = "", claim: str = "") -> PodBuilder:
-        """A ResourceClaim of the last container, of a template or one that stands alone; `name`: the pod's own."""
+        """
+        A ResourceClaim of the last container, made from a template or standalone. `name`: the name within the pod.
+        """
         source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
         listed = [*(self._pod["spec"].get("resourceClaims") or ()), {"name": name, **source}]
         named = self._in_container(lambda c: c["resources"].setdefault("claims", []).append({"name": name}))
@@ -116,7 +118,7 @@ class PodBuilder:
     # -- metadata -------------------------------------------------------------------------------------------------
 
     def generated(self, prefix: str) -> PodBuilder:
-        """A name that the API server has still to make: at admission there is neither a name nor a uid."""
+        """A name that the API server still has to generate: at admission the pod has neither a name nor a uid."""
         return self._with(lambda p: (p["metadata"].pop("name", None), p["metadata"].update(generateName=prefix)))
 
     def uid(self, uid: str) -> PodBuilder:
@@ -132,7 +134,7 @@ class PodBuilder:
         return self._with(lambda p: p["metadata"].setdefault("annotations", {}).update({str(key): value}))
 
     def owned(self, kind: str, name: str, uid: str) -> PodBuilder:
-        """A controller made it, and makes another in its place."""
+        """A controller created the pod, and creates another to replace it."""
         owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
         return self._with(lambda made: made["metadata"].update(ownerReferences=[owner]))
 
@@ -161,12 +163,12 @@ class PodBuilder:
         return self._with(lambda p: p["spec"].setdefault("tolerations", []).append(entry))
 
     def affinity(self, *terms: JSON) -> PodBuilder:
-        """Required node affinity: any of these terms."""
+        """Required node affinity: one of these terms must match."""
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
         return self.spec(affinity={"nodeAffinity": required})
 
     def gated(self, *gates: str) -> PodBuilder:
-        """Waiting behind these scheduling gates, ours where none is named."""
+        """The pod waits behind these scheduling gates; behind gpufraction's gate if none is given."""
         return self.spec(schedulingGates=[{"name": str(gate)} for gate in gates or (names.GATE,)])
 
     def phase(self, phase: str) -> PodBuilder:
@@ -187,7 +189,7 @@ class PodBuilder:
         return made
 
     def manifest(self) -> JSON:
-        """The pod as a tenant writes it: nothing defaulted."""
+        """The pod as a tenant writes it, without defaults."""
         made: JSON = _copied(self._ready()._pod)
         return made
 
@@ -197,7 +199,7 @@ class PodBuilder:
         return self if self._pod["spec"]["containers"] else self.container("main")
 
     def _with(self, change: Callable[[JSON], object]) -> PodBuilder:
-        """Changed in lists and objects as deep as `metadata.labels`; what those hold is shared with this builder."""
+        """A copy with changes down to the depth of `metadata.labels`. It shares everything deeper with this builder."""
         made = _copied(self._pod, 3)
         change(made)
         return replace(self, _pod=made)
@@ -223,7 +225,9 @@ class PodBuilder:
 
 
 def _copied(value: Any, depth: int = 1_000) -> Any:
-    """Lists and objects copied as deep as this; faster than `copy.deepcopy`, which looks for what is there twice."""
+    """
+    Lists and objects copied to this depth. This is faster than `copy.deepcopy`, which checks for shared references.
+    """
     if not depth or not isinstance(value, dict | list):
         return value
     if isinstance(value, dict):
@@ -248,7 +252,7 @@ _NOTHING = Compute()
 
 @dataclass(frozen=True)
 class NodeBuilder:
-    """A node in the making, as a `NodeState`, a Node, a GPUNode or an `Inventory`."""
+    """Builds a node as a `NodeState`, a Node, a GPUNode or an `Inventory`."""
 
     name: str
     _gpus: tuple[Gpu, ...] = ()
@@ -283,9 +287,9 @@ class NodeBuilder:
         sharing: PoolSharing = AS_SET,
     ) -> NodeBuilder:
         """
-        One more GPU of `mib` MiB. `used_mib`, `cores`, `sharers` and `exclusive` are what is taken on it already (one
-        sharer where any of it is); `sick` is why it is unhealthy, and `withheld` why a well one takes nobody. Its UUID
-        is `GPU-<node>-<index>` unless given.
+        Add a GPU of `mib` MiB. `used_mib`, `cores`, `sharers` and `exclusive` say what is already allocated on it (one
+        sharer if anything is); `sick` is why it is unhealthy, and `withheld` why a healthy one accepts no pods. Its
+        UUID is `GPU-<node>-<index>` unless given.
         """
         position = len(self._gpus) if index is None else index
         usable = mib if usable_mib is None else usable_mib
@@ -325,11 +329,11 @@ class NodeBuilder:
         return replace(self, _cordoned=True)
 
     def not_ready(self) -> NodeBuilder:
-        """Its kubelet is not well."""
+        """Its kubelet is not ready."""
         return replace(self, _ready=False)
 
     def silent(self) -> NodeBuilder:
-        """Its agent does not write any more."""
+        """Its agent has stopped writing."""
         return replace(self, _silent=True)
 
     def broken(self, problem: str) -> NodeBuilder:
@@ -345,11 +349,11 @@ class NodeBuilder:
         return replace(self, _delivery=delivery)
 
     def allocatable(self, **amounts: Any) -> NodeBuilder:
-        """What it has for pods, in the units of `Compute`; amounts not named stay."""
+        """What it has for pods, in the units of `Compute`. Amounts that are not given stay the same."""
         return replace(self, _allocatable=replace(self._allocatable, **amounts))
 
     def requested(self, **amounts: Any) -> NodeBuilder:
-        """What its pods request of that already, in the units of `Compute`."""
+        """What its pods already request of that, in the units of `Compute`."""
         return replace(self, _requested=replace(self._requested, **amounts))
 
     def port_taken(self, port: int, *, protocol: str = "TCP", ip: str = "") -> NodeBuilder:
@@ -357,7 +361,7 @@ class NodeBuilder:
         return replace(self, _host_ports=self._host_ports | {(ip, protocol, port)})
 
     def state(self) -> NodeState:
-        """The node as a decision sees it."""
+        """The node as the allocator sees it when it decides."""
         return NodeState(
             name=self.name,
             gpus=self._gpus,

@@ -1,8 +1,8 @@
 """
-The two control planes that one suite runs on, the embedded one and a real kube-apiserver.
+The two control planes that the suite runs on: the embedded one and a real kube-apiserver.
 
 A fixture that needs one takes `params=control_planes()` and gives `request.param` to whatever it builds. No test asks
-which of the two it has: what differs is a fault of the embedded one.
+which of the two it has, because any difference is a defect of the embedded one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ GpusOf = Callable[[str], NodeGpus]
 
 
 def embedded(gpus_of: GpusOf, version: str = SERVER_VERSION) -> ControlPlane:
-    """The embedded control plane; `version`: what it says of itself."""
+    """The embedded control plane. `version`: the version that it reports."""
     return Embedded(gpus_of=gpus_of, version=version)
 
 
 def real(gpus_of: GpusOf) -> ControlPlane:
-    """A real one with everything that the folder of KUBEBUILDER_ASSETS has; skips the test where it is not there."""
+    """
+    A real control plane with all programs in the folder of KUBEBUILDER_ASSETS. Skips the test if the folder is missing.
+    """
     assets = assets_of(os.environ)
     if isinstance(assets, str):
         pytest.skip(assets)
@@ -37,7 +39,7 @@ def real(gpus_of: GpusOf) -> ControlPlane:
 
 
 def assets_with(*programs: str) -> Assets | str:
-    """The folder of KUBEBUILDER_ASSETS where it has these programs too, or one line on what is missing."""
+    """The folder of KUBEBUILDER_ASSETS if it has these programs too; otherwise one line that says what is missing."""
     assets = assets_of(os.environ)
     if isinstance(assets, str):
         return assets
@@ -46,7 +48,7 @@ def assets_with(*programs: str) -> Assets | str:
 
 
 def forget_history(plane: ControlPlane) -> None:
-    """Make the API server unable to tell what changed before now: watches from before are too old."""
+    """Make the API server forget earlier changes: watches that start at an earlier version are too old."""
     if isinstance(plane, Real):
         plane.server.restart(crash=True)  # its watch cache starts empty
     elif isinstance(plane, Embedded):
@@ -54,18 +56,19 @@ def forget_history(plane: ControlPlane) -> None:
 
 
 def crash_api_server(plane: ControlPlane) -> None:
-    """End the API server without warning and have it back: requests under way get no answer, watches end."""
+    """End the API server without warning and start it again: requests in progress get no answer, and watches end."""
     if isinstance(plane, Real):
         plane.server.restart(crash=True)
     elif isinstance(plane, Embedded):
         plane.server.interrupt()
-        plane.api.store.compact()  # a new process knows no history
+        plane.api.store.compact()  # a new process has no history
 
 
 def only_real() -> list[Any]:
     """
-    Parameters for a fixture: the real control plane alone. What `tests/simulation` shows for every change, in more ways
-    and in less time, needs no second run here: docs/decisions/0247-scenes-of-trouble-stay-on-the-real-control-plane.md.
+    Parameters for a fixture: only the real control plane. `tests/simulation` already shows these facts for every
+    change, in more variants and in less time, so they need no second run here:
+    docs/decisions/0247-scenes-of-trouble-stay-on-the-real-control-plane.md.
     """
     return control_planes()[1:]
 
@@ -74,8 +77,8 @@ def control_planes(*, long: bool = False, version: str = SERVER_VERSION) -> list
     """
     Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started.
 
-    `long`: for tests that take too long for every run; on the embedded one `make test-long` runs them. `version`: of
-    Kubernetes, what the embedded one says of itself; programs ask.
+    `long`: for tests that take too long for every run; `make test-long` runs them on the embedded one. `version`: the
+    Kubernetes version that the embedded one reports to programs.
     """
     assets = assets_of(os.environ)
     skipped = [pytest.mark.skip(reason=assets)] if isinstance(assets, str) else []

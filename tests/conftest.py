@@ -1,9 +1,9 @@
 """
-How property tests look for their examples, and what the whole suite prints at its end.
+How property tests choose their examples, and what the suite prints at its end.
 
-A change must not fail because of what chance found in code that it did not touch: the same examples every time, unless
-HYPOTHESIS_PROFILE=explore asks for others, ten times as many (`make explore`); more of the same would prove little.
-No example has a deadline: machines are busy at times.
+A change must not fail because a random example found a defect in code that it did not touch. So the examples are the
+same every time. HYPOTHESIS_PROFILE=explore (`make explore`) takes others, ten times as many, because more of the same
+would prove little. Examples have no deadline, because machines are busy at times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _TOP = Path(__file__).resolve().parent.parent
 
-# Tests talk to this machine alone. Python's own HTTP client would ask a proxy of the environment's for that too.
+# Tests contact only this machine. Python's HTTP client would use a proxy from the environment even for that.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,7 +34,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Without looking for garbage: a million objects are made meanwhile, and all of them stay."""
+    """Collect without garbage collection: collecting creates a million objects, and all of them stay."""
     gc.disable()
     try:
         return (yield)
@@ -44,13 +44,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 _SHARED = {"acceptance": "system", "conformance": "", "hostile": "", "queueing": "", "system": "", "trouble": ""}
-"""Folders of `tests/cluster` whose files share a cluster, and the folder whose cluster it is, where not their own."""
+"""Folders of `tests/cluster` whose files share a cluster, and the folder that has that cluster if it is another one."""
 _OWN = re.compile(r"\b(?:Cluster|Troubled|hostile_cluster)\(")
-"""What a file has that starts a cluster of its own."""
+"""A file with this text starts its own cluster."""
 
 
 class _ByCluster(LoadScopeScheduling):  # type: ignore[misc]
-    """One process runs all files that share a cluster, so it is started once; other files are spread one by one."""
+    """One process runs all files that share a cluster, so it starts once. Other files are distributed one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _together(nodeid.split("::", 1)[0])
@@ -58,7 +58,7 @@ class _ByCluster(LoadScopeScheduling):  # type: ignore[misc]
 
 @functools.cache
 def _together(path: str) -> str:
-    """What the tests of a file are kept together by."""
+    """The key that keeps the tests of a file in one process."""
     folder = Path(path).parent
     if folder.parent.name != "cluster" or folder.name not in _SHARED or _OWN.search((_TOP / path).read_text()):
         return path
@@ -67,12 +67,12 @@ def _together(path: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """With `--dist loadfile`."""
+    """Used with `--dist loadfile`."""
     return _ByCluster(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line a reason, the commonest first, in place of one line a test."""
+    """Print one line for each reason, most frequent first, instead of one line for each test."""
     why = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if why:
         terminalreporter.section("skipped, and what it takes to run them")

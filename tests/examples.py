@@ -1,4 +1,4 @@
-"""How many examples a property test takes, where the number of the profile is not the one for it."""
+"""How many examples a property test takes if the profile's number does not suit it."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ EXPLORING = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
 
 
 def examples(number: int) -> int:
-    """So many in `make test`, which takes the same ones each time, and ten times as many in `make explore`."""
+    """
+    This many examples in `make test`, which takes the same ones each time, and ten times as many in `make explore`.
+    """
     return number * 10 if EXPLORING else number

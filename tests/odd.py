@@ -1,7 +1,7 @@
 """
-Text and objects as nobody honest writes them: half characters, what a terminal obeys, and far too much of anything.
+Text and objects that no honest user writes: half characters, control sequences for terminals, and very long values.
 
-`odd_pods` puts such a value in any one place of a pod that was in order, also inside the JSON of its annotations.
+`odd_pods` puts such a value in one place of a valid pod, or inside the JSON of one of its annotations.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Path = tuple[Any, ...]
 
 
 def places(part: Any, here: Path = ()) -> list[Path]:
-    """The way to every part of a document."""
+    """The path to every part of a document."""
     inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     below = [found for key, value in inside for found in places(value, (*here, key))]
     return [here, *below] if here else below
 
 
 def put(document: Any, path: Path, value: Any) -> Any:
-    """The document with another value there."""
+    """A copy of the document with another value at that path."""
     made = copy.deepcopy(document)
     part = made
     for key in path[:-1]:
@@ -49,9 +49,9 @@ def put(document: Any, path: Path, value: Any) -> Any:
 @st.composite
 def odd_pods(draw: st.DrawFn, pods: Iterable[JSON], *, kept: Iterable[Path] = (), typed: bool = False) -> JSON:
     """
-    One of the pods with an odd value in one place: in a field, or in the JSON that one of its annotations is. What is
-    `kept` stays: the API server lets nobody write anything else there. `typed`: only text changes, into other text, as
-    an API server has it.
+    One of the pods with an odd value in one place: in a field, or in the JSON of one of its annotations. Fields in
+    `kept` do not change, because the API server accepts no other value there. `typed`: only text changes, and only to
+    other text, as an API server requires.
     """
     pod, stays = draw(st.sampled_from(list(pods))), tuple(kept)
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
@@ -75,5 +75,5 @@ def _at(part: Any, path: Path) -> Any:
 
 
 def is_fit(text: str, most: int) -> bool:
-    """Whether the text is on one line, harmless to a terminal, and in so many bytes of UTF-8."""
+    """Whether the text is one line, harmless to a terminal, and at most this many bytes of UTF-8."""
     return text.isprintable() and len(text.encode()) <= most

@@ -1,6 +1,4 @@
-"""
-What stands where `serve_http` of `runtime.httpserver` stands, without a socket: routes by name, and a client of them.
-"""
+"""Replaces `serve_http` of `runtime.httpserver` without a socket: routes by name, and a client for them."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from runtime.httpserver import Address, Reply, Request, Routes, Server, ServerLi
 
 @dataclass(frozen=True)
 class Opened:
-    """What was served, until it is closed."""
+    """What is served, until it is closed."""
 
     routes: Routes
     address: Address
     closings: list[float]
-    """The grace of each call of `close`."""
+    """The grace period passed to each call of `close`."""
 
     def close(self, grace: float = 5.0) -> None:
         self.closings.append(grace)
@@ -30,7 +28,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class InProcess:
-    """A `Serve` that keeps what it is to serve."""
+    """A `Serve` that records what it is asked to serve."""
 
     opened: dict[str, Opened] = field(default_factory=dict)
 
@@ -50,7 +48,7 @@ class InProcess:
 
 @dataclass(frozen=True)
 class RoutesClient:
-    """A client as `runtime.unixhttp.UnixClient`, of routes in this process."""
+    """A client like `runtime.unixhttp.UnixClient`, for routes in this process."""
 
     routes: Routes
 

@@ -1,8 +1,8 @@
 """
-Transports for tests, with no socket behind them: answers from a list, and a wire to an API in this process.
+Transports for tests, without sockets: one answers from a list, the other connects to an API in this process.
 
-They stand where `runtime.kubernetes.transport` stands, so that the real client and the real writers speak through them.
-What goes wrong on the way is set beforehand by the test, one `Fate` for each request; nothing here is left to chance.
+They replace `runtime.kubernetes.transport`, so the real client and the real writers run on top of them. The test sets
+in advance what goes wrong, one `Fate` for each request. Nothing here is random.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from runtime.kubernetes.transport import HttpRequest, TooLong
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unreachable", "dropped", "lost", "lost-and-done"]
 """
-What happens to a request: answered; refused by a policy; not sent, since there is no connection; or left without an
-answer, where it never arrived (dropped), may still be carried out (lost), or was carried out (lost-and-done).
+What happens to a request: it is answered; refused by a policy; not sent because there is no connection; or left without
+an answer. An unanswered request never arrived (dropped), may still be carried out (lost), or was carried out
+(lost-and-done).
 """
 
 
@@ -53,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as it was put on the wire, its body decoded."""
+    """A request as it was sent, with its body decoded."""
 
     method: str
     path: str
@@ -65,7 +66,7 @@ class Sent:
 
 
 class Transport:
-    """Decodes each request and hands it to `answer`."""
+    """Decodes each request and passes it to `answer`."""
 
     def request(self, request: HttpRequest) -> Answer:
         decoded, kind = json.loads(request.body) if request.body else None, request.headers.get("Content-Type")
@@ -73,7 +74,7 @@ class Transport:
         return self.answer(Sent(method, path, query, kind, decoded, request.timeout, request.stream))
 
     def answer(self, sent: Sent) -> Answer:
-        """What comes back, or the `KubeError` that is raised instead."""
+        """The answer; or raises a `KubeError` instead."""
         raise NotImplementedError
 
 
@@ -81,8 +82,8 @@ class Script(Transport):
     """
     Answers the n-th request with the n-th answer; an exception in the list is raised.
 
-    holds: whether the last answer stands forever; else a request too many is an error of the test.
-    on_last: called when the last answer is given.
+    holds: whether the last answer repeats forever; if not, an extra request is an error of the test. on_last: called
+    with the last answer.
     """
 
     def __init__(
@@ -119,17 +120,17 @@ class Api(Protocol):
 
 class Wire(Transport):
     """
-    The way to an API in this process.
+    The connection to an API in this process.
 
-    spares_reads: whether reads go through whatever the fates are, and use none of them up.
+    spares_reads: whether reads always succeed and use up none of the fates.
     """
 
     def __init__(self, api: Api, *, spares_reads: bool = False) -> None:
         self._api, self._spares_reads = api, spares_reads
         self.fates: list[Fate] = []
-        """Of the next requests, one each; those after them are answered."""
+        """The fates of the next requests, one each. Later requests are answered."""
         self.down: Fate | None = None
-        """The fate of every request, reads too, until this is None again; it uses up none of the others."""
+        """The fate of every request, reads included, until this is None again. It uses up none of the others."""
         self.calls: list[tuple[str, str]] = []
         """Every request: its method and path."""
         self.requests: list[str] = []
@@ -139,7 +140,7 @@ class Wire(Transport):
         self.reads = 0
         """The reads that arrived."""
         self.late: list[Sent] = []
-        """Writes whose answer was lost and that may still be carried out."""
+        """Writes whose answer was lost and that can still be carried out."""
 
     def answer(self, sent: Sent) -> Answer:
         name, read = f"{sent.method} {sent.path}", sent.method == "GET"
@@ -164,7 +165,7 @@ class Wire(Transport):
         return Answer(status, document)
 
     def carry_out_late(self) -> None:
-        """Writes whose answers were lost take effect now, where they still can."""
+        """Carry out the writes whose answers were lost, where that is still possible."""
         late, self.late = self.late, []
         for each in late:
             self._carry_out(each)
@@ -190,7 +191,7 @@ class Events(Protocol):
 
 
 class WatchedApi(Api, Protocol):
-    """An API in this process that has watches, such as the playground's."""
+    """An API in this process that supports watches, such as the playground's."""
 
     def watch(self, path: str, *, query: Mapping[str, str] | None = None) -> Events: ...
 
@@ -212,7 +213,7 @@ class Stream(Answer):
 
 
 class WatchedWire(Wire):
-    """The way to an API that has watches, which stay open until they are closed, whatever the fates are."""
+    """The connection to an API that supports watches, which stay open until they are closed, whatever the fates are."""
 
     def __init__(self, api: WatchedApi) -> None:
         super().__init__(api)
@@ -225,7 +226,7 @@ class WatchedWire(Wire):
 
 
 def status_body(code: int, reason: str = "", message: str = "", **more: Any) -> JSON:
-    """A Status as the API server gives it."""
+    """A Status as the API server returns it."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

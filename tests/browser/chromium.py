@@ -1,7 +1,7 @@
 """
-A headless Chromium, by Debian's packages chromium and chromium-driver and by Selenium; or what is missing of them.
+A headless Chromium, from Debian's packages chromium and chromium-driver, driven by Selenium; or what is missing for it.
 
-The page runs as its users see it: its policy of content is enforced, and what it logs as an error fails a test.
+The page runs as its users see it: its content security policy is enforced, and any error that it logs fails a test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MISSING = "needs {}; on Debian and Ubuntu: apt-get install chromium chromium-dri
 
 
 def missing() -> str:
-    """What a test in the browser needs and is not here, in one line; empty if all is here."""
+    """What a test in the browser needs and this machine lacks, in one line; empty if nothing is missing."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if importlib.util.find_spec("selenium") is None:
         lacking.append("selenium")
@@ -35,7 +35,7 @@ class Browser:
 
     def open(self, address: str) -> None:
         """Load the page again."""
-        self._driver.get("about:blank")  # else a new #fragment would not load it
+        self._driver.get("about:blank")  # otherwise a new #fragment would not load it
         self._driver.get(address)
 
     def size(self, width: int, height: int, *, scale: float = 1) -> None:
@@ -44,7 +44,7 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def prefers(self, **features: str) -> None:
-        """Preferences of the user, such as `color_scheme="dark"`."""
+        """Set preferences of the user, such as `color_scheme="dark"`."""
         named = [{"name": f"prefers-{key.replace('_', '-')}", "value": value} for key, value in features.items()]
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": named})
 
@@ -53,7 +53,7 @@ class Browser:
         return self._driver.execute_script(script, *arguments)
 
     def keys(self, *keys: str) -> None:
-        """Press keys, one after the other, where the focus is."""
+        """Press keys, one after another, in the focused element."""
         from selenium.webdriver.common.action_chains import ActionChains
         from selenium.webdriver.common.keys import Keys
 
@@ -61,16 +61,16 @@ class Browser:
             ActionChains(self._driver).send_keys(getattr(Keys, key) if len(key) > 1 else key).perform()
 
     def text(self, selector: str) -> str:
-        """What a person reads of the first element; empty where there is none."""
+        """The visible text of the first element; empty if there is none."""
         found = self._driver.find_elements("css selector", selector)
         return str(found[0].text) if found else ""
 
     def count(self, selector: str) -> int:
-        """How many elements there are."""
+        """How many elements match."""
         return len(self._driver.find_elements("css selector", selector))
 
     def click(self, selector: str) -> None:
-        """Click on the first."""
+        """Click on the first element."""
         self._driver.find_element("css selector", selector).click()
 
     def shot(self, file: Path) -> None:
@@ -89,7 +89,7 @@ def _options() -> Any:
     made.binary_location = str(shutil.which("chromium"))
     flags: Sequence[str] = (
         "--headless=new",
-        "--no-sandbox",  # containers of a CI lack the rights for it; only our own page is opened
+        "--no-sandbox",  # containers of a CI lack the rights for it, and only our own page is opened
         "--disable-dev-shm-usage",
         "--disable-gpu",
         "--hide-scrollbars",

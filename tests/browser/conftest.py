@@ -22,7 +22,7 @@ def _tab() -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(_tab: Browser) -> Iterator[Browser]:
-    """A tab of usual size; afterwards nothing has failed in it."""
+    """A tab of the usual size. Afterwards nothing has failed in it."""
     _tab.size(1280, 900)
     _tab.prefers(color_scheme="light")
     yield _tab

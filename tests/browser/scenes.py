@@ -1,4 +1,4 @@
-"""The clusters that the page is looked at: the playground with some teams on it, and one of a thousand nodes."""
+"""The clusters on which the page is tested: the playground with some teams, and a cluster of a thousand nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TEAMS = tuple(f"team-{letter}" for letter in "abcdefghij")
 
 @contextmanager
 def page(config: Path, *flags: str) -> Iterator[str]:
-    """The page of the cluster of that kubeconfig, with these flags of the command; its address."""
+    """The page for the cluster of that kubeconfig, with these flags of the command. Yields its address."""
     given = parser().parse_args(["ui", "--kubeconfig", str(config), *flags])
     listening = WarningTransport(connect_transport(kubeconfig=str(config), context=None, user_agent="test"))
     session = Session(given, Kube(listening), listening, "default")
@@ -47,7 +47,7 @@ def page(config: Path, *flags: str) -> Iterator[str]:
 
 @contextmanager
 def small(directory: Path) -> Iterator[Cluster]:
-    """Three nodes, three teams, a dozen pods that run and four that wait."""
+    """Three nodes, three teams, a dozen running pods and four waiting ones."""
     teams = ("default", "team-a", "team-b")
     with Cluster(directory=directory, namespaces=teams) as cluster:
         for namespace, name, memory, cores, number in (
@@ -59,7 +59,7 @@ def small(directory: Path) -> Iterator[Cluster]:
         ):
             for at in range(number):
                 cluster.kube.create(paths.pods(namespace), _pod(f"{name}-{at}", memory, cores))
-            time.sleep(1.1)  # pods of one second share a place in the queue
+            time.sleep(1.1)  # pods created in the same second share a place in the queue
         wait_for(lambda: _running(cluster.kube) == 12, lambda: f"{_running(cluster.kube)} pods run", timeout=60)
         yield cluster
 
@@ -79,7 +79,7 @@ def _running(kube: Kube) -> int:
 
 
 class Large(Embedded):
-    """A control plane that holds nodes of 8 GPUs with sharers and a queue, put into its store; nothing acts on them."""
+    """A control plane whose store is filled with nodes of 8 GPUs with sharers, and a queue. Nothing acts on them."""
 
     def __init__(self, nodes: int) -> None:
         super().__init__(gpus_of=lambda node: ())
@@ -130,7 +130,7 @@ class Large(Embedded):
 
 @contextmanager
 def large(directory: Path, nodes: int = 1_000) -> Iterator[Path]:
-    """A cluster of so many nodes; its kubeconfig."""
+    """A cluster of this many nodes. Yields its kubeconfig."""
     plane = Large(nodes)
     plane.start()
     try:
@@ -141,7 +141,7 @@ def large(directory: Path, nodes: int = 1_000) -> Iterator[Path]:
         plane.stop()
 
 
-# -- states of trouble ----------------------------------------------------------------------------------------------
+# -- states with problems -------------------------------------------------------------------------------------------
 
 
 def lease(renewed: str, *, holder: str = "gpufraction-0_1", seconds: int = 15) -> JSON:
@@ -156,7 +156,7 @@ def lease(renewed: str, *, holder: str = "gpufraction-0_1", seconds: int = 15) -
 
 
 def deployment(ready: int) -> JSON:
-    """The Deployment of webhook and allocator, of which so many replicas are Ready."""
+    """The Deployment of webhook and allocator, with this many Ready replicas."""
     metadata = {"name": ADMISSION, "namespace": names.NAMESPACE}
     return {"metadata": metadata, "spec": {"replicas": 2}, "status": {"readyReplicas": ready}}
 
@@ -171,12 +171,12 @@ WELL: dict[str, tuple[int, Any]] = WHOLE | {
     DEPLOYMENTS: collection(deployment(2)),
     HOOKS: (200, HOOK),
 }
-"""Answers of an API server: one node with two pods, and programs that work."""
+"""Answers of an API server: one node with two pods, and running programs."""
 TROUBLED = WELL | {
     LEASES: (200, lease("2026-01-01T00:00:00Z")),
     DEPLOYMENTS: collection(deployment(0)),
 }
-"""The same, and none of the programs works."""
+"""The same, but none of the programs runs."""
 
 
 WITH_PROMETHEUS = ("--prometheus", "monitoring/prometheus:9090", "--dashboard", "https://grafana.example/d/gpufraction")
@@ -184,9 +184,9 @@ WITH_PROMETHEUS = ("--prometheus", "monitoring/prometheus:9090", "--dashboard", 
 
 def measured(now: float) -> dict[str, tuple[int, Any]]:
     """
-    Answers about two GPUs, and of Prometheus about the first of them in the last hour.
+    Answers about two GPUs, and Prometheus' answers about the first of them in the last hour.
 
-    Both questions get both series: as memory the first is less than 1 MiB, and as a ratio the second is too large.
+    Both queries return both series: as memory the first is less than 1 MiB, and as a ratio the second is too large.
     """
     end = int(now) // 120 * 120
     values = [[end - 120 * at, str((30 - at) * (7 + at % 5) / 11 / 31)] for at in range(31)]
@@ -203,6 +203,6 @@ def measured(now: float) -> dict[str, tuple[int, Any]]:
 
 @contextmanager
 def answered(given: dict[str, tuple[int, Any]], directory: Path, *flags: str) -> Iterator[str]:
-    """The page before an API server with these answers; its address."""
+    """The page for an API server with these answers. Yields its address."""
     with answering(given) as port, page(kubeconfig(directory, port), *flags) as address:
         yield address

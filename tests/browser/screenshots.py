@@ -25,7 +25,7 @@ def taken(
     scheme: str = "light",
     until: str = "main .node, tbody tr",
 ) -> None:
-    """One picture, as soon as there is what `until` selects."""
+    """Take one picture, as soon as something matches `until`."""
     browser.size(*size)
     browser.prefers(color_scheme=scheme)
     browser.open(address)
@@ -41,7 +41,7 @@ def taken(
 
 
 def main() -> int:
-    """Take them all; the exit status."""
+    """Take all pictures. Returns the exit status."""
     lacking = missing()
     if lacking:
         print(lacking, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows of the playground, its keys, its sizes, and what it keeps to itself."""
+"""The page in a real browser: what it shows of the playground, its keys, its sizes, and what it does not reveal."""
 
 from __future__ import annotations
 
@@ -178,8 +178,9 @@ def test_a_pod_that_comes_and_goes_is_seen_and_the_focus_stays(
 
 
 def test_what_strangers_write_stays_text(browser: Browser, small: str, playground: Cluster) -> None:
-    """A pod's condition may hold any text; an attacker who may write it wants it to run in an administrator's
-    browser."""
+    """
+    A pod's condition can contain any text. An attacker who may write it wants it to run in an administrator's browser.
+    """
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     ready(browser, small + "#queue", "tbody tr")
     row = {"place": 1, "namespace": "default", "name": evil, "asks": evil, "since": evil, "reason": evil, "priority": 0}
@@ -218,7 +219,7 @@ def test_a_thousand_nodes_are_a_map_and_a_part_of_the_list(browser: Browser, lar
     assert browser.run("const began = performance.now(); draw(); return performance.now() - began") < 5_000
     browser.keys("/", *"is:unhealthy")
     wait_for(lambda: browser.count(".node") == 12, lambda: browser.text("#head"), timeout=20)
-    assert browser.count(".bar.sick") == 24  # memory and cores of each
+    assert browser.count(".bar.sick") == 24  # memory and cores for each
     browser.keys("ESCAPE")
     wait_for(lambda: browser.count(".tile") == 1_000, lambda: browser.text("main"), timeout=20)
     browser.click('.tile[data-key="gpu-0777"]')

@@ -1,4 +1,4 @@
-"""One cluster of each kind for all tests of the whole system and of what people do, left empty and in order by each."""
+"""One cluster of each kind for all tests of the whole system and of user workflows; each leaves it in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
 ASSUME_TTL = 2.0
-"""Seconds that a reservation waits for its pod here; long for a test, short for a person."""
+"""Seconds that a reservation waits for its pod here: long for a test, short for a person."""
 
 
 @pytest.fixture(scope="package", params=control_planes())
@@ -20,7 +20,7 @@ def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     """
     The demo's cluster, on the embedded control plane and then on a real one.
 
-    By best fit, since what the samples come to must not depend on what earlier tests taught the allocator.
+    It uses best fit, because the results of the samples must not depend on what the allocator learnt in earlier tests.
     """
     pace = ("--assume-ttl", f"{ASSUME_TTL:.0f}s", "--repair-every", "1s")
     settings = {"allocator": (*pace, "--placement-node-policy", "binpack")}
@@ -31,7 +31,7 @@ def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, empty; afterwards every invariant holds, with the test's pods and again without them."""
+    """The cluster, empty. Afterwards every invariant holds, with the test's pods and again without them."""
     yield running_cluster
     invariants.check(running_cluster)
     scenarios.clear(running_cluster.kube)

@@ -1,4 +1,4 @@
-"""The component hide-gpus in a cluster whose webhook was started with its setting."""
+"""The component hide-gpus in a cluster whose webhook was started with the component's setting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders import pod
 
 
 def hide_gpus(cluster: Cluster) -> None:
-    """What the component adds to the webhook's configuration, and what the keeper of certificates then does."""
+    """Apply what the component adds to the webhook's configuration, and what the keeper of certificates does then."""
     base = installing.webhook_configuration()
     (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
     whole, _ = cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})

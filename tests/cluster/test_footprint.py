@@ -1,4 +1,4 @@
-"""The watch on memory: a program that grows beyond a manifest's limit, also by a child, is killed, and no other is."""
+"""The watch on memory kills a program that exceeds its limit, even through a child process, and no other one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALONE, FORKS, STAYS = (
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Iterator[dict[str, Program]]:
-    """Each counted once while it was small, by the names of a cluster's programs."""
+    """The programs with a cluster's names, each counted once while it was small."""
     codes = {"webhook": ALONE, "webhook-1": FORKS, "webhook-2": STAYS}
     made = {
         name: Program(

@@ -1,8 +1,8 @@
 """
-A run of the fuzzer over all targets in turn, and what it prints: `python -m tests.fuzzing.campaign --seconds 3600`.
+Runs the fuzzer over all targets in turn, and prints the results: `python -m tests.fuzzing.campaign --seconds 3600`.
 
-Inputs that reach something new stay below `build/fuzz`, so that a later run goes on from there. `--keep` takes into the
-corpus of the repository what reaches more lines, or comes to them in another way. Exits 1 on a finding.
+Inputs that reach something new stay below `build/fuzz`, so that a later run continues from there. `--keep` adds to the
+repository's corpus the inputs that reach more lines, or reach them in another way. Exits with 1 on a finding.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.fuzzing.judge import Finding, Target
 
 WORK = Path("build/fuzz")
 MOST_KEPT = 24 << 10
-"""Bytes of one target's corpus in the repository."""
+"""The maximum number of bytes of one target's corpus in the repository."""
 LONGEST_KEPT = 4 << 10
-"""Bytes of one input of it."""
+"""The maximum number of bytes of one of its inputs."""
 _MOST_RESTARTS = 50
 _COVERED = re.compile(r"cov: (\d+) ft: (\d+)")
 _EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
@@ -35,7 +35,7 @@ _EXECUTED = re.compile(r"stat::number_of_executed_units: (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a target's part of the run came to."""
+    """The result of one target's part of the run."""
 
     target: Target
     executions: int
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fuzz, print, and say by the exit code whether anything was found."""
+    """Fuzz and print the results. The exit status says whether anything was found."""
     parser = argparse.ArgumentParser(prog="campaign", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="for all targets together")
     parser.add_argument("--target", action="append", default=[], help="one target; all of them without it")
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fuzz(target: Target, work: Path, seconds: float) -> Outcome:
-    """The target's part of the time. A process that libFuzzer stops, after a minute on one input, starts again."""
+    """Fuzz for the target's part of the time. A process that libFuzzer stops after a minute on one input restarts."""
     folder = work / target.name
     folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
@@ -116,26 +116,26 @@ def _fuzz(target: Target, work: Path, seconds: float) -> Outcome:
 
 
 def _note_crash(target: Target, folder: Path, code: int) -> None:
-    """A process that ended without a finding of ours, such as one that libFuzzer stopped after its timeout."""
+    """Note a process that ended without one of our findings, such as one that libFuzzer stopped after its timeout."""
     note(
         folder, Finding(f"the process ended with {code}: see {target.name}.log", f"the process ended with {code}"), b""
     )
 
 
 def finding_file(folder: Path) -> Path:
-    """Where the findings of a target are, one a line, alongside the folder of its inputs."""
+    """The file of a target's findings, one on each line, next to the folder of its inputs."""
     return folder.parent / f"{folder.name}.findings"
 
 
 def note(folder: Path, found: Finding, data: bytes) -> None:
-    """Write a finding down."""
+    """Write a finding to the file."""
     text = {"kind": found.kind, "message": str(found), "input": repr(data)}
     with finding_file(folder).open("a", encoding="utf-8") as file:
         file.write(json.dumps(text) + "\n")
 
 
 def findings(folder: Path) -> dict[str, str]:
-    """The findings of a target so far: the first message, by kind."""
+    """The target's findings so far: the first message of each kind."""
     file = finding_file(folder)
     written = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     found: dict[str, str] = {}
@@ -146,8 +146,8 @@ def findings(folder: Path) -> dict[str, str]:
 
 def keep(target: Target, work: Path, corpus: Path = table.CORPUS) -> None:
     """
-    Make the target's corpus of the repository: the smallest inputs that together take every step from line to line that
-    short inputs take, as far as there is room. Those of findings are among them once they break nothing any more.
+    Choose the target's corpus for the repository: the smallest inputs that together take every step from line to line
+    that short inputs take, as far as there is room. Inputs of findings are included once they no longer break anything.
     """
     files = lines.executable(target.covered)
     found = {file.read_bytes() for file in (*table.corpus_of(target, corpus), *(work / target.name).glob("*"))}

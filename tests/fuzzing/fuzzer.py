@@ -1,8 +1,8 @@
 """
 The process that fuzzes one target with atheris: `python -m tests.fuzzing.fuzzer TARGET FOLDER SECONDS [FLAG...]`.
 
-libFuzzer ends the process, so each target has one of its own. The folder gets the inputs that reach something new, and
-a file alongside it the findings, one of each kind. Flags go to libFuzzer.
+libFuzzer ends the process, so each target has its own process. Inputs that reach something new are written to the
+folder. Findings are written to a file next to it, one of each kind. Flags are passed to libFuzzer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ with atheris.instrument_imports(
     from tests.fuzzing import campaign, judge, mutation, table
 
 _PLAIN = 6
-"""One of so many changes of a document is one of its bytes."""
+"""One of this many changes of a document changes one of its bytes."""
 
 
 def changes(target: judge.Target, seeds: list[bytes]) -> Any:
@@ -56,7 +56,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """Fuzz until the time is over. A finding is written down once for each kind, and does not end the run."""
+    """Fuzz until the time is over. A finding is written once for each kind, and does not end the run."""
     name, folder, seconds, *flags = arguments
     target, work = table.target_named(name), Path(folder)
     logging.disable(logging.CRITICAL)

@@ -1,10 +1,10 @@
 """
-What a decoder that is fuzzed must do with every input, and what breaks that.
+What a fuzzed decoder must do with every input, and what violates that.
 
-A target gives bytes to decoders of one edge. `judge` calls it and fails where
+A target passes bytes to the decoders of one edge. `judge` calls it and fails if
 
-- another exception comes out than the ones that the decoder documents;
-- a message that goes on to people is long, has more than one line, or has characters that no terminal should get;
+- the decoder raises another exception than the ones that it documents;
+- a message for people is long, has more than one line, or has characters that no terminal should receive;
 - one input takes more processor time than `Target.seconds`;
 - what the target itself compares does not hold, such as that reading what was written gives the same value.
 """
@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 LONGEST_INPUT = 32 << 10
-"""Bytes of one input."""
+"""The maximum number of bytes of one input."""
 LONGEST_MESSAGE = 4096
-"""Characters of an error's message. Most have less than 200; some list all known names."""
+"""The maximum number of characters of an error's message. Most have less than 200; some list all known names."""
 _SECONDS = 1.0
 _NUMBERS = re.compile(r"[0-9.]+")
 
 
 class Finding(AssertionError):
     """
-    An input does what no input may do. The message says what; `kind` is the same for all inputs with the same cause, as
-    far as that can be seen.
+    An input does something that no input may do. The message says what. `kind` is the same for all inputs with the same
+    cause, as far as that can be detected.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -42,12 +42,12 @@ class Finding(AssertionError):
 @dataclass(frozen=True)
 class Target:
     """
-    An edge of ours.
+    One of our edges.
 
-    `run` gives an input to its decoders; it raises one of `refuses`, or `Finding`, or nothing. `decoders` are the
-    functions that it covers, as `module:function`, and `modules` those of which lines are counted, alongside the
-    decoders' own. `form`: what an input is made of, which says how it is changed; `typed`: JSON whose types the API
-    server has checked, so that a change keeps them. `seeds`: what the changes start from.
+    `run` passes an input to its decoders; it raises one of `refuses`, or `Finding`, or nothing. `decoders` are the
+    functions that it covers, as `module:function`. `modules` are further modules whose lines are counted, in addition
+    to the decoders' own. `form`: the format of an input, which determines how it is changed; `typed`: JSON whose types
+    the API server has checked, so that a change keeps them. `seeds`: the documents that the changes start from.
     """
 
     name: str
@@ -58,21 +58,23 @@ class Target:
     form: Literal["json", "typed", "text", "bytes"] = "json"
     modules: tuple[str, ...] = ()
     seconds: float = _SECONDS
-    """Of processor time for one input, instrumented code included."""
+    """Processor time for one input in seconds, including instrumentation."""
     weight: int = 1
-    """Its part of the time of a run of all targets."""
+    """Its part of the time in a run of all targets."""
     many_lines: bool = False
-    """Whether a message may have more than one line: that of settings lists all that is wrong."""
+    """
+    Whether a message may have more than one line, because the message about settings lists everything that is wrong.
+    """
 
     @property
     def covered(self) -> tuple[str, ...]:
-        """The modules of which lines are counted."""
+        """The modules whose lines are counted."""
         own = (decoder.partition(":")[0] for decoder in self.decoders)
         return tuple(dict.fromkeys((*own, *self.modules)))
 
 
 def judge(target: Target, data: bytes) -> None:
-    """Give one input to the target. Raises `Finding`."""
+    """Pass one input to the target. Raises `Finding`."""
     began = time.thread_time()
     try:
         target.run(data)
@@ -90,7 +92,7 @@ def judge(target: Target, data: bytes) -> None:
 
 
 def presentable(text: str, what: str, *, most: int = LONGEST_MESSAGE, many_lines: bool = False) -> None:
-    """Raise `Finding` unless the text can be shown to anyone: short, one line, no control characters."""
+    """Raise `Finding` unless the text is safe to show: short, one line, no control characters."""
     if len(text) > most:
         raise Finding(f"{what} has {len(text)} characters, more than {most}: {text[:80]!r}", f"{what}: length")
     line = text.replace("\n", " ") if many_lines else text
@@ -106,16 +108,16 @@ def same(found: object, expected: object, what: str) -> None:
 
 
 def bounded(size: int, of: int, what: str, *, times: float = 4, more: int = 4096) -> None:
-    """Raise `Finding` where an output is larger than `times` its input and `more` alongside."""
+    """Raise `Finding` if an output is larger than `times` its input plus `more`."""
     if size > times * of + more:
         raise Finding(f"{what} has {size} bytes, made of {of}")
 
 
 def document(data: bytes) -> Any:
     """
-    The JSON of an input, as the API server and our own HTTP servers hand it on; `NotJson` where it is none.
+    The JSON of an input, as the API server and our own HTTP servers pass it on. Raises `NotJson` if it is not JSON.
 
-    What is nested too deeply is refused where the text is read, so no decoder of documents sees it.
+    Text that is nested too deeply is refused when it is read, so no decoder of documents sees it.
     """
     try:
         return json.loads(data)
@@ -124,7 +126,7 @@ def document(data: bytes) -> Any:
 
 
 def mapping(data: bytes) -> dict[str, Any]:
-    """As `document`, for edges that hand on objects only (`runtime.kubernetes.wire`)."""
+    """Like `document`, for edges that pass on only objects (`runtime.kubernetes.wire`)."""
     found = document(data)
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict | None):
         raise NotJson
@@ -132,7 +134,7 @@ def mapping(data: bytes) -> dict[str, Any]:
 
 
 class NotJson(Exception):
-    """The input never reaches the decoder: what reads the text before has refused it."""
+    """The input never reaches the decoder, because the reader of the text has refused it."""
 
 
 def length(value: object) -> int:

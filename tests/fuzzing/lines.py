@@ -1,4 +1,4 @@
-"""Which lines of the modules under test a run reaches, by Python's own tracing."""
+"""Which lines of the tested modules a run reaches, by Python's own tracing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 Arc = tuple[str, int, int]
-"""A file, a line, and the line of the same function that came before it; 0 at its beginning."""
+"""A file, a line, and the previous line in the same function; 0 at the function's beginning."""
 
 
 def executable(modules: Iterable[str]) -> dict[str, frozenset[int]]:
-    """By file of the modules, the lines of their functions: what an import runs is left out."""
+    """For each file of the modules, the lines of their functions, without the lines that an import runs."""
     found = {}
     for module in modules:
         file = importlib.import_module(module).__file__ or ""
@@ -27,7 +27,7 @@ def executable(modules: Iterable[str]) -> dict[str, frozenset[int]]:
 def _functions(code: types.CodeType) -> Iterator[types.CodeType]:
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
-            if each.co_flags & 0x2:  # of a function; a class's body runs at the import
+            if each.co_flags & 0x2:  # of a function; the body of a class runs at the import
                 yield each
             yield from _functions(each)
 
@@ -61,6 +61,6 @@ def reached(files: Mapping[str, object], run: Callable[[], object]) -> set[Arc]:
 
 
 def share(files: Mapping[str, frozenset[int]], arcs: Iterable[Arc]) -> tuple[int, int]:
-    """How many of the files' lines were reached, and how many there are."""
+    """How many of the files' lines were reached, and how many lines there are."""
     lines = {(file, line) for file, _, line in arcs}
     return sum((file, line) in lines for file in files for line in files[file]), sum(map(len, files.values()))

@@ -1,8 +1,8 @@
 """
-Changes of JSON documents that keep them JSON, so that fuzzing reaches what stands behind the parser.
+Changes of JSON documents that keep them valid JSON, so that fuzzing reaches the code after the parser.
 
-A change replaces, removes, repeats, moves or renames one part of a document, or puts in a part of a seed. Values are
-those that decoders stumble over: other types, large numbers, long and odd text, names that almost are ours.
+A change replaces, removes, repeats, moves or renames one part of a document, or inserts a part of a seed. Values are
+those that decoders tend to fail on: other types, large numbers, long and odd text, names that are almost ours.
 """
 
 from __future__ import annotations
@@ -132,10 +132,10 @@ OTHERS: tuple[object, ...] = (None, True, False, {}, [], [[]], [{}], [None], {""
 FREE = frozenset(
     ("labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "allocatable", "data", "nodeLabels")
 )
-"""Objects with whatever keys their author chose, and texts as values."""
+"""Objects whose keys their author chose freely, with texts as values."""
 _MOST_DEPTH = 60
 _LONGEST = 64 << 10
-"""Characters of a text, and parts of a document, that are made longer no more."""
+"""The length of a text in characters, and the number of parts of a document, above which they are not made longer."""
 _REPEATS = (2, 3, 10, 100, 1000)
 
 Path = tuple[Any, ...]
@@ -156,8 +156,8 @@ def _is_list(value: Any) -> bool:
 
 class Mutator:
     """
-    Changes documents. `seeds`: documents whose parts are put into others. `typed`: each part keeps its type, as
-    where an API server has checked it.
+    Changes documents. `seeds`: documents whose parts are inserted into others. `typed`: each part keeps its type, as
+    after the checks of an API server.
     """
 
     def __init__(self, seeds: Sequence[Any], *, typed: bool = False) -> None:
@@ -198,14 +198,14 @@ class Mutator:
         """Some key of an object."""
         return str(chance.choice(self._keys if chance.random() < 0.7 else TEXTS))
 
-    # -- the steps: a part in, what takes its place out ---------------------------------------------------------------
+    # -- the steps: each maps a part to its replacement ---------------------------------------------------------------
 
     def another(self, part: Any, chance: random.Random) -> Any:
         """Another value."""
         return self.value(chance)
 
     def near(self, part: Any, chance: random.Random) -> Any:
-        """A value of the same type, near to the one there."""
+        """A value of the same type that is close to the current one."""
         if isinstance(part, bool):
             return not part
         if isinstance(part, int):
@@ -217,7 +217,7 @@ class Mutator:
         return self.value(chance) if part is None or isinstance(part, float) else part
 
     def lacking(self, part: Any, chance: random.Random) -> Any:
-        """Without one of its parts."""
+        """The part without one of its own parts."""
         if isinstance(part, dict) and part:
             dropped = chance.choice(list(part))
             return {key: value for key, value in part.items() if key != dropped}
@@ -227,7 +227,7 @@ class Mutator:
         return self.value(chance)
 
     def adding(self, part: Any, chance: random.Random) -> Any:
-        """With one part more."""
+        """The part with one more part."""
         if isinstance(part, dict):
             return {**part, self.key(chance): self.value(chance)}
         if isinstance(part, list):
@@ -235,7 +235,9 @@ class Mutator:
         return [part] if chance.random() < 0.5 else {self.key(chance): part}
 
     def alike(self, part: Any, chance: random.Random) -> Any:
-        """Another value of the same type: of an object one with other values or with one part less, and so on."""
+        """
+        Another value of the same type; for an object, one with other values or without one of its parts, and so on.
+        """
         if isinstance(part, bool) or part is None:
             return part if part is None else not part
         if isinstance(part, int):
@@ -250,7 +252,7 @@ class Mutator:
         return part
 
     def optional(self, part: Any, chance: random.Random) -> Any:
-        """Without one of its parts, but for what every object of a list has: its name."""
+        """The part without one of its own parts, except the name that every object of a list has."""
         if isinstance(part, dict) and not self._free:
             left = [key for key in part if key not in ("name", "key", "metadata", "type")]
             dropped = chance.choice(left) if left else None
@@ -258,17 +260,17 @@ class Mutator:
         return self.lacking(part, chance) if isinstance(part, dict | list) and part else part
 
     def longer(self, part: Any, chance: random.Random) -> Any:
-        """Many times, with the types that there are."""
+        """The part repeated, with the existing types."""
         if isinstance(part, str) or (isinstance(part, list) and part):
             return self.many(part, chance)
         return self.many(part, chance) if isinstance(part, dict) and part and self._free else part
 
     def same_near(self, part: Any, chance: random.Random) -> Any:
-        """As `near`, but no value of another type."""
+        """Like `near`, but never a value of another type."""
         return self.near(part, chance) if isinstance(part, bool | int | str) else part
 
     def many(self, part: Any, chance: random.Random) -> Any:
-        """Many times: a list of the same items, an object of similar keys, a longer text, a deeper nesting."""
+        """The part repeated: a list of the same items, an object of similar keys, a longer text, a deeper nesting."""
         size = len(str(part)) if isinstance(part, str | list | dict) else 1
         times = min(chance.choice(_REPEATS), _LONGEST // max(1, size))
         if isinstance(part, list) and part:
@@ -283,7 +285,7 @@ class Mutator:
         return part
 
     def renamed(self, part: Any, chance: random.Random) -> Any:
-        """With another key."""
+        """The part with another key."""
         if not isinstance(part, dict) or not part:
             return self.value(chance)
         old = chance.choice(list(part))
@@ -291,7 +293,7 @@ class Mutator:
         return {(new if key == old else key): value for key, value in part.items()}
 
     def inner(self, part: Any, chance: random.Random) -> Any:
-        """A text that is itself a document, such as an annotation: changed inside."""
+        """A text that is itself a document, such as an annotation, with a change inside it."""
         try:
             found = json.loads(part) if isinstance(part, str) else None
         except (ValueError, RecursionError):
@@ -301,7 +303,7 @@ class Mutator:
         return json.dumps(self._once(found, chance))
 
     def inner_text(self, part: Any, chance: random.Random) -> Any:
-        """As `inner`, but of a text only."""
+        """Like `inner`, but only for texts."""
         return self.inner(part, chance) if isinstance(part, str) else part
 
 
@@ -349,7 +351,7 @@ def at(document: Any, path: Path) -> Any:
 
 
 def put(document: Any, path: Path, value: Any) -> Any:
-    """The document with another value at the path, which is changed in place."""
+    """The document with another value at the path. It is changed in place."""
     if not path:
         return value
     at(document, path[:-1])[path[-1]] = value

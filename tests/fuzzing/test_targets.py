@@ -1,4 +1,4 @@
-"""The corpus of the fuzzer through every target, without the fuzzer; and no decoder without a target."""
+"""Runs the fuzzer's corpus through every target without the fuzzer, and checks that every decoder has a target."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.structure.measure import PRODUCTION
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODER = re.compile(r"((.*_)?from_(json|text|object|document|checkpoint|status)|(read|parse|decode|trim|load)(_.*)?)")
-"""What functions are called that read what others wrote."""
+"""Names of functions that read what others wrote."""
 PARSES = re.compile(r"\b(json\.loads|yaml\.safe_load|yaml\.safe_load_all|tomllib\.loads|parse_qs|fromisoformat)\(")
-"""What reads text whose form somebody else chose."""
+"""Prefixes of functions that read text in a format that others chose."""
 NO_TARGET = {
     "contract.scheduling.protection:read_of": "picks known annotations and reads none",
     "allocator.workers.binder:read_back": "asks the API server; what it reads is a pod",
@@ -36,7 +36,7 @@ NO_TARGET = {
     "kubectl_gpufraction.check.traps.reading:read": "asks the API server",
     "kubectl_gpufraction.commands.pools:read": "a ConfigMap's text for the target pool-status",
 }
-"""Functions of such a name that read nothing which a target could give them, and why."""
+"""Functions with such a name that read nothing a target could give them, with the reason."""
 NO_TARGET_MODULES = {
     "allocator.commands": "a file that the administrator names, for the target snapshot",
     "kubectl_gpufraction.check.traps.conditions": "objects whose damage unit tests of the traps try",
@@ -51,7 +51,7 @@ NO_TARGET_MODULES = {
     "runtime.httpserver": "a body that the targets socket-question and page-query read",
 }
 MOST_CORPUS = 1 << 20
-"""Bytes of the whole corpus."""
+"""The maximum number of bytes of the whole corpus."""
 
 
 @pytest.mark.parametrize("target", table.TARGETS, ids=lambda target: target.name)
@@ -84,7 +84,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def decoders(module: str, text: str) -> Iterator[str]:
-    """The public functions of a module that are called as decoders are, and those that are made of a table."""
+    """The public functions of a module that have the name of a decoder, and those that are generated from a table."""
     for node in ast.parse(text).body:
         named = [node.name] if isinstance(node, ast.FunctionDef) else []
         if isinstance(node, ast.Assign):
@@ -93,7 +93,7 @@ def decoders(module: str, text: str) -> Iterator[str]:
 
 
 def test_every_decoder_has_a_target() -> None:
-    """Where this fails, give the function a row in `tests/fuzzing/targets`, or a reason why it needs none here."""
+    """If this fails, give the function a row in `tests/fuzzing/targets`, or a reason why it needs none here."""
     have = {decoder for target in table.TARGETS for decoder in target.decoders}
     there_are = {each for module, file in modules() for each in decoders(module, file.read_text(encoding="utf-8"))}
     assert sorted(there_are - have - set(NO_TARGET)) == []
@@ -170,7 +170,7 @@ def test_a_change_is_the_same_for_the_same_number_and_is_json() -> None:
 
 
 def typed(document: object, seed: object) -> bool:
-    """Whether everything in the document has the type that the seed has there; labels may have any key."""
+    """Whether everything in the document has the same type as in the seed; labels may have any key."""
     if isinstance(seed, dict):
         known = all(typed(value, seed[key]) for key, value in document.items() if key in seed)  # type: ignore[attr-defined]
         return isinstance(document, dict) and known

@@ -1,4 +1,4 @@
-"""The allocator with what is made up: its main program, given tables that have one entry more each."""
+"""The allocator with invented additions: its main program, with one more entry in each table."""
 
 from __future__ import annotations
 

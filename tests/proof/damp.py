@@ -1,4 +1,4 @@
-"""A made-up reason why a node does not fit, and the filter that finds it."""
+"""An invented reason why a node does not fit, and the filter that finds it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ DAMP, DRY = "damp", "dry"
 
 
 class DampCode(NodeCode):
-    """Above all others: of several reasons on one node, this one is reported."""
+    """This has the highest priority: it is reported if a node has several reasons."""
 
     TOO_DAMP = "TooDamp", Row(ReasonKind.NODE, "too damp", "Dry the node.", either(Cure.NODE, Cure.LABELS)), int, 100
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """Pods with the label `dry` keep away from nodes with the label `damp`."""
+    """Keep pods with the label `dry` away from nodes with the label `damp`."""
     if DRY not in pod.labels:
         return None
 

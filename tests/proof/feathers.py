@@ -1,4 +1,6 @@
-"""A made-up dialect in one file: a resource that counts GiB, what is written back, and its words for a full card."""
+"""
+An invented dialect in one file: a resource that counts GiB, what is written back, and its message for a full card.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A made-up mechanism that keeps containers within their shares, as strong as the level that tenants call `preload`."""
+"""
+An invented mechanism that keeps containers within their shares, as strong as the level that tenants call `preload`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class GlassSettings:
 
 
 def build(handle: Handle, settings: GlassSettings) -> Mechanism:
-    """It limits every card, from outside of containers."""
+    """It limits every card, from outside the containers."""
     state = Condition(True, GPUNodeReason.LIMITED, f"each pod is behind {settings.color} glass", "Glass")
     return Mechanism(limits=lambda gpus: True, conditions=lambda: (state,))
 

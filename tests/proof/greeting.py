@@ -1,4 +1,4 @@
-"""A made-up feature of the allocator in one file: a setting, an event, an effect, a thread, a metric and a reason."""
+"""An invented feature of the allocator in one file: a setting, an event, an effect, a thread, a metric and a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.settings import setting
 
 
 class GreetingReason(Reasons):
-    """Reasons of the condition of pods that wait."""
+    """Reasons of the condition of waiting pods."""
 
     GREETED = "Greeted", Row(ReasonKind.WAITS, "the pod was greeted ... times", "Wait.")
 
@@ -31,20 +31,20 @@ class GreetingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """Somebody greets the pods that wait."""
+    """A user greets the waiting pods."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The greeting is to be answered."""
+    """The greeting must be answered."""
 
     word: str
 
 
 class Greetings:
-    """What it has in the core."""
+    """Its state in the core."""
 
     def __init__(self, core: Core, settings: GreetingSettings) -> None:
         self._trigger = core.state.trigger

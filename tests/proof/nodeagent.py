@@ -1,4 +1,4 @@
-"""The node agent with the made-up mechanism, for a level that tenants know."""
+"""The node agent with the invented mechanism, for a level that tenants know."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_feature_with_a_name_that_is_taken_is_refused(feature: Feature[Any, An
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A damp node of one card, on which all programs run with what is made up."""
+    """A damp node of one card, on which all programs run with the invented additions."""
     nodes = [gpu_node("n1", "1 x Tesla T4 15109MiB", labels={damp.DAMP: "very"})]
     settings = {"allocator": ("--greeting-every=200ms",), "nodeagent": ("--glass-color=green",)}
     directory = tmp_path_factory.mktemp("proof")
@@ -64,8 +64,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def install(cluster: Cluster) -> None:
     """
-    What the dialect changes in the manifests: the pods that the API server sends, as the program prints them, and the
-    annotations that the allocator may write.
+    What the dialect changes in the manifests: which pods the API server sends, as the program prints it, and which
+    annotations the allocator may write.
     """
     command = [sys.executable, "-m", MODULES["webhook"], "conditions"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
@@ -91,13 +91,13 @@ def now(cluster: Cluster, name: str) -> JSON:
 
 
 def allocated(cluster: Cluster, name: str) -> JSON:
-    """The condition about the pod's share; empty before there is one."""
+    """The condition about the pod's share; empty before it exists."""
     conditions = now(cluster, name).get("status", {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == names.ALLOCATED_CONDITION), {})
 
 
 def has_share(cluster: Cluster, name: str) -> bool:
-    """Whether it has one: by its annotation, for a pod that never waited has no condition."""
+    """Whether it has one. This reads the annotation, because a pod that never waited has no condition."""
     return names.ALLOCATION in now(cluster, name)["metadata"].get("annotations", {})
 
 

@@ -1,4 +1,4 @@
-"""The webhook with the made-up dialect."""
+"""The webhook with the invented dialect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-`make simulate`: run drawn plans until one fails, then make it small and tell what happened.
+`make simulate`: run drawn plans until one fails, then shrink that plan and report what happened.
 
-Exit status: 0 where all invariants held, 1 where one did not, 2 for wrong arguments.
+Exit status: 0 if all invariants held, 1 if one did not, 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ FOLDER = TOP / ".simulation"
 
 
 _FEW = 2
-"""So many plans are over sooner without one that warms up for them."""
+"""This many plans take less time than a warm-up for them."""
 _WARM: list[Run] = []
-"""Runs of this process, which are kept: their parked tasks would run their `finally` if they went."""
+"""Runs of this process. They are kept, because dropping one would run the `finally` blocks of its parked tasks."""
 
 
 def warm_up() -> None:
     """
-    Play a drawn plan once before processes are forked: they inherit the modules that were imported, and the values
-    that pure functions remember. No run sees anything else of it.
+    Play a drawn plan once before processes are forked. They inherit the imported modules and the cached results of pure
+    functions. Runs see nothing else of it.
     """
     _WARM.append(Run(draw.plan("warm", FEATURES), FEATURES))
     _WARM[0].play()
-    gc.freeze()  # nothing of it is garbage, and a fork that looks through it copies its pages
+    gc.freeze()  # No object here is garbage, and a collection in a fork would copy its pages.
 
 
 def play(which: Plan, recorded: range = range(0)) -> Outcome:
-    """One run, in this process. `recorded`: the turns that its outcome tells one by one."""
+    """One run, in this process. `recorded`: the turns that its outcome lists one by one."""
     return Run(which, FEATURES, recorded=recorded).play()
 
 
 class Totals:
-    """What all runs add up to."""
+    """The sums over all runs."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -86,7 +86,9 @@ class Totals:
 
 
 class Progress:
-    """Which plans are done with the code as it is, in a file, so that a long run goes on after an interruption."""
+    """
+    Records in a file which plans are done with the current code, so that a long run continues after an interruption.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -99,7 +101,7 @@ class Progress:
 
 
 def _digest() -> str:
-    """Of the code that runs."""
+    """A digest of the code that runs."""
     found = hashlib.sha256()
     for package in (*loader.PACKAGES, "tests/simulation", "manifests"):
         for path in sorted((TOP / package).rglob("*")):
@@ -109,7 +111,7 @@ def _digest() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments name."""
+    """Run the plans that the arguments select."""
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--plans", type=int, default=200, help="how many plans to draw and run")
     parser.add_argument("--first", type=int, default=1, help="the number of the first plan")
@@ -149,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for each, outcome in pool.run_all(_until(plans, end), recording, jobs=options.jobs):
         totals.add(outcome)
         if progress is not None and not outcome.violation:
-            progress.add(each.seed)  # before it is told, so that what was told is not run again
+            progress.add(each.seed)  # Recorded before it is printed, so that a printed result is not run again.
         _tell_hashes(options, each, outcome)
         if options.story:
             print(story.told(each, outcome, _command(each)))
@@ -180,7 +182,7 @@ def _turns(text: str) -> range:
 
 
 def _tell_hashes(options: argparse.Namespace, which: Plan, outcome: Outcome) -> None:
-    """What two runs of a seed are compared by; see `tests.simulation.compare`."""
+    """Print the hashes by which two runs of a seed are compared; see `tests.simulation.compare`."""
     for point in outcome.checkpoints if options.checkpoints else ():
         print(f"{which.seed} turn {point.turns} at {point.now} ns: {point.trace:08x} {point.effects:08x}")
     for turn in outcome.record:

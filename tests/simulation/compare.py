@@ -1,9 +1,9 @@
 """
-Finds where two runs of a seed part, which must never be: something of the machine, or of chance, decides something.
+Finds where two runs of a seed differ. They must never differ. If they do, the machine or chance decides something.
 
     python -m tests.simulation.compare 7    runs seed 7 under several hash seeds, and shows the first turn that differs
 
-Exit status: 0 where the runs are equal, 1 where they part.
+Exit status: 0 if the runs are equal, 1 if they differ.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from tests.simulation.kernel.scheduler import CHECKPOINT
 
 TOP = Path(__file__).resolve().parents[2]
 AROUND = 10
-"""Turns that are shown before the first that differs."""
+"""How many turns are shown before the first that differs."""
 
 Lines = list[str]
 Run = Callable[..., Lines]
-"""What a run prints that is given these arguments."""
+"""Returns what a run with these arguments prints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two runs part. turn: the number of the first that differs; before: what both did. one, other: then."""
+    """
+    Where two runs differ. turn: the number of the first turn that differs; before: what both did until then; one,
+    other: what each did in that turn.
+    """
 
     turn: int
     before: Lines
@@ -46,9 +49,9 @@ class Parting:
 
 def parting(one: Run, other: Run) -> Parting | None:
     """
-    Where two runs part; None where they are equal. Each is run again for the turns between two checkpoints.
+    Where two runs differ; None if they are equal. Each is run again for the turns between two checkpoints.
 
-    Where these turns are the same, what parts is an answer of the API server in them; the turn is that after the last.
+    If these turns are equal, an answer of the API server in them differs; the reported turn is the one after the last.
     """
     ours, theirs = one("--checkpoints"), other("--checkpoints")
     equal = _equal(ours, theirs)
@@ -69,7 +72,7 @@ def _equal(ours: Lines, theirs: Lines) -> int:
 
 
 def simulated(seed: str, hash_seed: str) -> Run:
-    """Runs of that seed in new processes with that hash seed, each only once."""
+    """Runs of that seed with that hash seed, each in a new process and only once."""
 
     @functools.cache
     def run(*arguments: str) -> Lines:

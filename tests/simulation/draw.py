@@ -27,7 +27,7 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
     playing = tuple(f for f in features if f.always or rng.random() < 0.4)
     operations = [each for f in playing for each in f.operations]
     faults = _some([each for f in features for each in f.faults], rng)
-    # In the order of their times, so that what concerns a pod comes after it has been made.
+    # In the order of their times, so that a step about a pod comes after the step that creates it.
     times = sorted(rng.uniform(0, length) for _ in range(rng.randint(5, 40)))
     steps = [_operation(draw, operations, at) for at in times]
     struck = [
@@ -48,7 +48,7 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
 
 
 def _some(faults: list[Fault], rng: random.Random) -> list[Fault]:
-    """Some kinds of faults in each plan, not all of them in all: few kinds meet more often."""
+    """Some kinds of faults for each plan, not all kinds in every plan: few kinds coincide more often."""
     kept = [each for each in faults if rng.random() < 0.4]
     return kept or faults[:1]
 
@@ -69,8 +69,8 @@ def _fault(draw: Draw, faults: list[Fault], at: float) -> Step | None:
 
 def _term_ends(draw: Draw, ending: list[Fault], during: Step) -> Step | None:
     """
-    The leader's term ends while another fault lasts, or not. That is when a next leader may not know, or the one before
-    still has writes under way; two faults that are drawn alone seldom meet so.
+    The leader's term ends during another fault, or not. At such times the next leader may lack information, or the
+    previous one may still have writes in progress. Two faults that are drawn independently seldom coincide like this.
     """
     if during.seconds < _LASTS or draw.rng.random() < 0.5:
         return None

@@ -1,4 +1,6 @@
-"""The table of faults for docs/testing.md: what each is, its length, and what holds during it and after it."""
+"""
+The table of faults for docs/testing.md: what each fault is, how long it lasts, and what holds during and after it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tests.simulation.feature import Fault, Feature
 
 HEAD = ("fault", "lasts", "during", "after")
 _USUAL = re.compile(r"^(?:All invariants hold|Everything that fits is placed)(?:$|[;:.] )")
-"""What the page says of all faults once, so that a cell has only what differs."""
+"""What the page says once about all faults. Cells contain only what differs."""
 
 
 def lines(features: Iterable[Feature]) -> list[str]:

@@ -1,8 +1,8 @@
 """
 What a feature brings to the simulation: operations, faults, invariants and goals, each a value with a name.
 
-A feature is a module of `tests/simulation/features` with a `FEATURE`, which stands in `features.table.FEATURES`. The
-programs know nothing of it.
+A feature is a module of `tests/simulation/features` with a `FEATURE` that is listed in `features.table.FEATURES`. The
+programs do not know about it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Violation = str
 
 @dataclass
 class Draw:
-    """What a step is drawn from: the numbers of the plan, and what it has drawn before. `names` of pods made so far."""
+    """
+    What a step is drawn from: the plan's random numbers, and what was drawn before. `names`: of the pods drawn so far.
+    """
 
     rng: random.Random
     nodes: tuple[str, ...]
@@ -32,7 +34,7 @@ class Draw:
     names: list[tuple[str, str]] = field(default_factory=list)
     """Namespace and name of each pod that the plan creates."""
     made: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """What features note of what the plan has created, for their own later steps."""
+    """What features note about what the plan has created, for their own later steps."""
     count: int = 0
 
     def new(self, prefix: str) -> str:
@@ -44,9 +46,9 @@ class Draw:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """
-    Something that a user or an administrator does. weight: how often, alongside the others.
+    Something that a user or an administrator does. weight: how often, relative to the others.
 
-    draw: its arguments; None where it makes no sense now. act: does it, on a task of its own.
+    draw: its arguments; None if it makes no sense now. act: does it, on its own task.
     """
 
     name: str
@@ -61,11 +63,11 @@ LINGERS = 60.0
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    Something that breaks. `begin` returns what ends it, or None where there is nothing to end.
+    Something that breaks. `begin` returns a function that ends it, or None if there is nothing to end.
 
-    seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
-    why not more; for `--table`. suspends: names of the invariants that need not hold meanwhile, and for `lingers`
-    seconds afterwards. ends_terms: it names a program, and may end the term of one that leads.
+    seconds: how long it lasts, at least and at most. during, after: what holds while it lasts and once it is over, and
+    why no more than that; for `--table`. suspends: names of the invariants that may be broken while it lasts and for
+    `lingers` seconds afterwards. ends_terms: the fault names a program, and may end the term of a leading one.
     """
 
     name: str
@@ -83,8 +85,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Invariant:
     """
-    What holds after every commit of the store. `make` is called for each run, and returns the function that is called
-    with each change; it gives what is wrong, or None. It must not wait.
+    What holds after every commit of the store. `make` is called for each run, and returns a function that is called
+    with each change. That function returns what is wrong, or None, and must not wait.
     """
 
     name: str
@@ -94,8 +96,8 @@ class Invariant:
 @dataclass(frozen=True, slots=True)
 class Goal:
     """
-    What holds once faults have ended and the cluster is quiet. `missing` gives what is still wrong, or nothing. last:
-    it takes a while or disturbs, so it is asked where all others are reached.
+    What holds once faults have ended and the cluster is quiet. `missing` returns what is still wrong, or nothing. last:
+    the check is slow or disturbs the cluster, so it runs after all others hold.
     """
 
     name: str
@@ -106,12 +108,12 @@ class Goal:
 @dataclass(frozen=True, slots=True)
 class Feature:
     """
-    All of it, under a name.
+    The operations, faults, invariants and goals of a feature, under a name.
 
-    knobs: flags of a program that the seed may choose, by program. components: of `manifests/components`, which a
-    cluster has where the feature plays. options: documents of options of which it has one then. always: whether every
-    plan may have its operations and knobs; plans have some of the others', so that few kinds of work meet more often.
-    prepare: what it needs in the cluster before the first step.
+    knobs: flags of a program that the seed may choose, by program. components: components of `manifests/components`
+    that the cluster has if the plan has the feature. options: documents of options; the cluster then has one of them.
+    always: whether every plan may have its operations and knobs. Each plan has only some of the other features, so that
+    few kinds of work coincide more often. prepare: sets up what the feature needs in the cluster before the first step.
     """
 
     name: str

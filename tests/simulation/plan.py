@@ -1,8 +1,8 @@
 """
-What will happen in a run, as a value: the world's shape, and a list of steps with their times.
+What happens in a run, as a value: the world's shape, and a list of steps with their times.
 
-A plan is drawn from a seed before the run begins, and can be written to a file, changed by hand, and made smaller. So a
-failure is kept as its plan: a seed alone means something else after the next change of these tables.
+A plan is drawn from a seed before the run begins, and can be written to a file, changed by hand, and shrunk. A failure
+is kept as its plan, because a seed gives another plan after the next change of these tables.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ JSON = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    One thing that happens.
+    One event of a plan.
 
     at: seconds after the cluster has come up. kind: the name of an operation or a fault. seconds: how long a fault
-    lasts; 0 for what is over at once.
+    lasts; 0 if it is over at once.
     """
 
     at: float
@@ -33,9 +33,9 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    A run. seed: of all choices that the plan does not make: who runs next, how long a request takes.
+    A run. seed: for all choices that the plan does not make, such as which task runs next and how long a request takes.
 
-    shape: what `world.Shape` is given. preempt: how likely a thread loses its turn at a lock.
+    shape: the arguments of `world.Shape`. preempt: how likely a thread loses its turn at a lock.
     """
 
     seed: str
@@ -44,7 +44,7 @@ class Plan:
     preempt: float = 0.02
 
     def without(self, dropped: frozenset[int]) -> Plan:
-        """The plan without the steps of these positions."""
+        """The plan without the steps at these positions."""
         return replace(self, steps=tuple(step for i, step in enumerate(self.steps) if i not in dropped))
 
     @property
@@ -54,7 +54,7 @@ class Plan:
 
 
 def to_text(plan: Plan) -> str:
-    """The plan as JSON, one line a step."""
+    """The plan as JSON, one line for each step."""
     head = {"seed": plan.seed, "preempt": plan.preempt, "shape": dict(plan.shape)}
     lines = [json.dumps(asdict(step)) for step in plan.steps]
     return json.dumps(head)[:-1] + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n"

@@ -1,9 +1,9 @@
 """
-Runs plans, each in a process of its own that is forked from this one, which has all modules loaded.
+Runs plans, each in its own process. The process is forked from this one, which has loaded all modules.
 
-So no run sees another's caches. What tasks hold when a run ends goes with the process, as do its files. A run that
-takes too long in real time is ended with the stacks of all its tasks: a real lock is held across a turn, or a task
-never waits.
+So no run sees another's caches. Whatever tasks hold when a run ends disappears with the process, and so do its files. A
+run that takes too long in real time is ended with the stacks of all its tasks: a real lock is held across a turn, or a
+task never waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.simulation.run import Line, Outcome
 LONGEST = 600.0
 """Seconds of real time for one run."""
 ONE_TURN = 60.0
-"""Seconds of real time for one turn; the longest takes less than one on a machine that has nothing else to do."""
+"""Seconds of real time for one turn. On an idle machine the longest turn takes less than one second."""
 _AFTERWARDS = 5.0
 """Seconds until a process that cannot even show its stacks is ended."""
 
@@ -42,7 +42,7 @@ class _Child:
     reading: int
     began: float
     folder: str
-    """Of its temporary files."""
+    """The prefix of its temporary files."""
     received: bytearray = field(default_factory=bytearray)
 
 
@@ -67,9 +67,10 @@ def run_all(
     one_turn: float = ONE_TURN,
 ) -> Iterator[tuple[Plan, Outcome]]:
     """
-    The outcome of each plan, as they end. `play` runs one, in its own process. `jobs`: processes at a time.
+    The outcome of each plan, as they end. `play` runs one plan, in its own process. `jobs`: the number of processes at
+    a time.
 
-    longest, one_turn: seconds of real time that a run and a turn of it may take.
+    longest, one_turn: the seconds of real time that a run and one of its turns may take.
     """
     waiting, running = iter(plans), dict[int, _Child]()
     selector = selectors.DefaultSelector()
@@ -107,11 +108,11 @@ def run_all(
 
 class _Watchdog:
     """
-    Ends the process of a run that goes on for too long: its outcome is then the stacks of all tasks.
+    Ends the process of a run that takes too long. Its outcome is then the stacks of all tasks.
 
-    The signal comes to the task that runs, also while it waits for a real lock. Where no Python runs at all, the
-    process is ended without an outcome, and its last stack is on stderr. A process whose simulation stands still, since
-    it waits for forks of its own, has no turn that takes too long.
+    The signal interrupts the running task, even while it waits for a real lock. If no Python code runs at all, the
+    process is ended without an outcome, and its last stack is on stderr. A process whose simulation pauses because it
+    waits for its own forks has no turn that takes too long.
     """
 
     def __init__(self, longest: float, one_turn: float) -> None:
@@ -121,7 +122,7 @@ class _Watchdog:
         self._turns = -1
 
     def start(self, writing: int) -> None:
-        """In the child: look from time to time. `writing`: where its outcome is expected."""
+        """In the child: check from time to time. `writing`: where its outcome is expected."""
         self._writing = writing
         self._began = self._turned = time.monotonic()
         signal.signal(signal.SIGALRM, self._look)
@@ -175,7 +176,7 @@ def _fork(plan: Plan, play: Callable[[Plan], Outcome], watchdog: _Watchdog) -> _
             out.write(raw)
         code = 0
     finally:
-        # Nothing is torn down: parked tasks would run their `finally` then.
+        # Nothing is cleaned up: that would run the `finally` blocks of parked tasks.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

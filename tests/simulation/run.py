@@ -1,8 +1,9 @@
 """
-One run of a plan: bring the cluster up, do the steps at their times, end all faults, and see that it comes to rest.
+One run of a plan: brings the cluster up, does the steps at their times, ends all faults, and checks that the cluster
+comes to rest.
 
-The invariants of every feature are asked after each commit of the store, and the goals at the end. The first violation
-ends the run. What happened is kept as a list of lines, from which a story is told.
+The invariants of every feature are checked after each commit of the store, and the goals at the end. The first
+violation ends the run. The events are kept as a list of lines, from which the story is made.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from tests.simulation.world.world import Shape, World
 BOOT_WITHIN = 120.0
 """Seconds of virtual time until the cluster serves."""
 RESTART_AFTER = 2.0
-"""Seconds until a program that ended is started again, as a kubelet does."""
+"""Seconds until a program that ended is started again, as by a kubelet."""
 SETTLES_WITHIN = 400.0
-"""Seconds after the last step within which all goals are reached."""
+"""Seconds after the last step in which all goals must be reached."""
 LOOK_EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that happened. at: seconds since the beginning of the run."""
+    """One event. at: seconds since the beginning of the run."""
 
     at: float
     actor: str
@@ -45,7 +46,9 @@ class Line:
 
 @dataclass
 class Outcome:
-    """What came of a plan. `violation` is empty where all held; `trace` and `effects` are the hashes of the run."""
+    """
+    The result of a plan. `violation` is empty if everything held; `trace` and `effects` are the hashes of the run.
+    """
 
     violation: str = ""
     lines: list[Line] = field(default_factory=list)
@@ -53,7 +56,7 @@ class Outcome:
     effects: int = 0
     checkpoints: list[Checkpoint] = field(default_factory=list)
     record: list[Turn] = field(default_factory=list)
-    """Those turns that `Run` was told to record."""
+    """The turns that `Run` was told to record."""
     seconds: float = 0.0
     turns: int = 0
     decisions: int = 0
@@ -61,18 +64,18 @@ class Outcome:
     faults: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
-    """What faults and observers tell the readers of the outcome; JSON."""
+    """Notes of faults and observers for the readers of the outcome; JSON."""
 
 
 class Violated(Exception):
-    """Something that must hold does not."""
+    """Something that must hold does not hold."""
 
 
 class Run:
-    """A run that is under way; operations, faults and invariants get it."""
+    """A run in progress; operations, faults and invariants receive it."""
 
     def __init__(self, plan: Plan, features: Iterable[Feature], *, recorded: range = range(0)) -> None:
-        """`recorded`: the numbers of turns that the outcome tells one by one."""
+        """`recorded`: the numbers of the turns that the outcome lists one by one."""
         self.plan = plan
         self.features = tuple(features)
         self.kernel = scheduler.activate(Kernel(plan.seed, preempt=plan.preempt))
@@ -87,13 +90,13 @@ class Run:
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
         self.uids: set[str] = set()
-        """Of every object that there was."""
+        """The uid of every object that ever existed."""
         self.notes: dict[str, Any] = {}
-        """What features keep for a run, by a name of theirs."""
+        """What features keep during a run, by a name that they choose."""
         self.heard: list[Callable[[str, str, Mapping[str, Any]], None]] = []
         """Called with each line that a program logs: its host, the text and the fields."""
         self._suspended: dict[str, float] = {}
-        """Until when an invariant need not hold, in seconds."""
+        """Until when each invariant may be broken, in seconds."""
         self._open: dict[int, Callable[[], None]] = {}
         self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
         self._acts: dict[str, Operation | Fault] = {act.name: act for f in self.features for act in _acts(f)}
@@ -110,17 +113,17 @@ class Run:
         return self.world.kube(self.world.admin, ADMIN)
 
     def tell(self, actor: str, action: str) -> None:
-        """Note what happened, for the story."""
+        """Note an event for the story."""
         self.outcome.lines.append(Line(self.kernel.seconds(), actor, action))
 
     def fail(self, what: str) -> None:
-        """Something that must hold does not. The first one counts."""
+        """Something that must hold does not hold. The first failure counts."""
         if not self.outcome.violation:
             self.outcome.violation = what
             self.tell("VIOLATION", what)
 
     def _missing(self, *, last: bool) -> list[str]:
-        """What the goals lack."""
+        """The goals that are not reached."""
         goals = [goal for f in self.features for goal in f.goals if goal.last is last]
         return [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
 
@@ -144,7 +147,7 @@ class Run:
         self._go_on(lambda: self.phase != "booting")
 
     def play(self, plan: Plan | None = None) -> Outcome:
-        """Do it all; the plan is the run's own, or after `boot` another."""
+        """Do everything; the plan is the run's own, or after `boot` another one."""
         if self.phase == "booting":
             self.boot()
         self.plan = plan or self.plan
@@ -156,7 +159,7 @@ class Run:
         return outcome
 
     def _go_on(self, done: Callable[[], bool]) -> None:
-        """Let time go on until `done` or a violation."""
+        """Let time pass until `done` or a violation."""
         logging.getLogger().addHandler(self._log)
         try:
             self.kernel.run(1 << 62, lambda: done() or bool(self.outcome.violation))
@@ -182,7 +185,7 @@ class Run:
             self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
         self.sleep(self.plan.ends + 0.1)
         for number in list(self._open):
-            # While one ends, which may take time, another may end by itself.
+            # While one fault ends, which may take time, another may end by itself.
             if (end := self._open.pop(number, None)) is not None:
                 end()
         self.phase = "settling"
@@ -221,8 +224,8 @@ class Run:
 
     def reread(self) -> None:
         """
-        Have the invariants begin again with what the store holds, where it became another without a change: a restored
-        etcd. What they find wrong in that is not counted.
+        Make the invariants start again with the content of the store, after it changed without a change event: a
+        restored etcd. What they find wrong in that content is not counted.
         """
         store = self.world.api.store
         self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
@@ -234,7 +237,7 @@ class Run:
                     holds(Change("ADDED", resource, version, value))
 
     def _settle(self) -> None:
-        """Look repeatedly until every goal is reached, twice in a row."""
+        """Check repeatedly until every goal is reached, twice in a row."""
         end = self.kernel.seconds() + SETTLES_WITHIN
         calm = 0
         while calm < 2:
@@ -260,7 +263,7 @@ class Run:
             self.tell(call.host, f"{call.method} {call.path} {status}")
 
     def _ended(self, program: Program, code: int) -> None:
-        """A program that ended by itself is started again."""
+        """Start a program again that ended by itself."""
         self.tell(program.name, f"ended with {code}")
         self.restart(program)
 
@@ -281,7 +284,7 @@ class Run:
 
 
 class _Log(logging.Handler):
-    """Takes what programs log: a fault or a thread that died is a violation, the rest is for the story."""
+    """Receives what programs log: a fault or a dead thread is a violation, the rest is for the story."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(logging.INFO)

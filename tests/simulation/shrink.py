@@ -9,16 +9,18 @@ from typing import Any
 from tests.simulation.plan import Plan
 
 Fails = Callable[[list[Plan]], list[bool]]
-"""Whether each of these plans still fails in the same way; they are independent, so they may run at the same time."""
+"""
+Whether each of these plans still fails in the same way. The plans are independent, so they may run at the same time.
+"""
 
 
 def kind_of(violation: str) -> str:
-    """By what two violations count as the same: the name of what was violated."""
+    """The key by which two violations count as the same: the name of what was violated."""
     return violation.partition(":")[0]
 
 
 def shrunk(plan: Plan, fails: Fails, *, report: Callable[[Plan], None] = lambda plan: None) -> Plan:
-    """The smallest plan found that still fails. `report` gets each smaller one."""
+    """The smallest plan found that still fails. `report` receives each smaller one."""
     plan = _fewer_steps(plan, fails, report)
     for simpler in _simpler(plan):
         if fails([simpler])[0]:
@@ -28,7 +30,7 @@ def shrunk(plan: Plan, fails: Fails, *, report: Callable[[Plan], None] = lambda 
 
 
 def _fewer_steps(plan: Plan, fails: Fails, report: Callable[[Plan], None]) -> Plan:
-    """Delta debugging (Zeller, 2002): drop parts, halves first, until no single step can go."""
+    """Delta debugging (Zeller, 2002): drop parts, halves first, until no single step can be dropped."""
     parts = 2
     while plan.steps:
         length = len(plan.steps)
@@ -47,7 +49,7 @@ def _fewer_steps(plan: Plan, fails: Fails, report: Callable[[Plan], None]) -> Pl
 
 
 def _simpler(plan: Plan) -> Iterator[Plan]:
-    """The plan in simpler worlds, each a change of one thing."""
+    """The plan in simpler worlds, each of which changes one thing."""
     yield replace(plan, preempt=0.0)
     shape: Mapping[str, Any] = plan.shape
     yield replace(plan, shape={**shape, "latency": (0.001, 0.001)})

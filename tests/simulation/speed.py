@@ -1,9 +1,9 @@
 """
 How fast the simulation is: `python -m tests.simulation.speed` prints simulated seconds for each second of this machine.
 
-Each case runs in a process of its own, with nothing that breaks and no invariant, so the figures are those of the
-programs, the API server and the kernel. What it takes to bring the cluster up is not counted. Real time is that of the
-processor: other work on the machine does not count.
+Each case runs in its own process, without faults and invariants, so the figures are those of the programs, the API
+server and the kernel. The time to bring the cluster up is not counted. Real time is processor time: other work on the
+machine does not count.
 
     python -m tests.simulation.speed --profile    also where the time goes, by sampling
 """
@@ -31,14 +31,14 @@ from tests.simulation.kernel.scheduler import SECOND, Kernel  # noqa: E402
 from tests.simulation.world.world import NAMESPACES, Shape, World  # noqa: E402
 
 EVERY = 0.002
-"""Seconds of the processor's time between two samples of a profile."""
+"""Seconds of processor time between two samples of a profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """
-    A cluster and its work. cards: of each node. each_second: pods created in a second. stay: how many there are at
-    most; the oldest makes room. seconds: of virtual time. goal: simulated seconds per second.
+    A cluster and its work. cards: for each node. each_second: pods created per second. stay: the maximum number of
+    pods; the oldest is deleted. seconds: of virtual time. goal: simulated seconds per second.
     """
 
     name: str
@@ -59,7 +59,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a case took: seconds of virtual time and of the processor, turns of the kernel and commits of the store."""
+    """What a case took: seconds of virtual and of processor time, turns of the kernel and commits of the store."""
 
     simulated: float
     real: float
@@ -72,7 +72,7 @@ class Figure:
 
 
 def measured(case: Case, around: Callable[[], object]) -> Figure:
-    """Run it. What `around` returns is a context that holds while time is measured."""
+    """Run the case. `around` returns a context that is open while time is measured."""
     kernel = scheduler.activate(Kernel("speed"))
     cards = {f"n{i}": f"{case.cards} x Tesla T4 15109MiB" for i in range(case.nodes)}
     world = World(kernel, Shape(cards=cards))
@@ -97,7 +97,7 @@ def measured(case: Case, around: Callable[[], object]) -> Figure:
 
 
 def _work(kernel: Kernel, world: World, case: Case) -> None:
-    """Create pods, and delete the oldest ones where there are enough."""
+    """Create pods, and delete the oldest ones if there are enough."""
     kube, there, number = world.kube(world.admin), [], 0
     while True:
         number += 1
@@ -117,7 +117,7 @@ def _work(kernel: Kernel, world: World, case: Case) -> None:
 
 
 class Samples:
-    """Which functions ran, looked at repeatedly while a processor's time passes."""
+    """Which functions ran, sampled repeatedly by processor time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -148,7 +148,7 @@ class Samples:
         self.within.update(seen)
 
     def report(self, most: int = 45) -> str:
-        """The functions with the largest shares, in percent: of their own, and with what they call."""
+        """The functions with the largest shares, in percent: on their own, and with what they call."""
         rows = []
         for title, counts in (("own", self.own), ("with what it calls", self.within)):
             rows.append(f"  {title}:")
@@ -164,7 +164,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _in_a_process(case: Case, profile: bool) -> None:
-    """Measure in a child, and print; what tasks hold goes with it."""
+    """Measure in a child process, and print. What tasks hold disappears with the process."""
     sys.stdout.flush()
     child = os.fork()
     if child:

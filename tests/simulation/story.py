@@ -1,4 +1,4 @@
-"""Tells what happened in a run: who did what, when, up to the violation."""
+"""Tells what happened in a run: which program did what and when, up to the violation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.run import Line, Outcome
 
 WIDTH = 160
 MOST = 120
-"""Lines that a story has; the last ones."""
+"""The number of lines in a story; it keeps the last ones."""
 _SHORT = (
     (re.compile(r"/api/v1/namespaces/"), ""),
     (re.compile(r"/apis?/[a-z0-9.]+/v[a-z0-9]+/(namespaces/)?"), ""),

@@ -1,9 +1,9 @@
 """
-A minute of simulation for every change: the plans that once failed, some drawn ones, and some of the points of writes.
-With the marker `long`, more of both.
+A minute of simulation for every change: the plans that once failed, some drawn plans, and some of the points of writes.
+With the marker `long`, more of the last two.
 
-Each is a process of its own, since the programs are loaded with simulated modules there. `make simulate`,
-`make simulate-points` and `make simulate-mutants` do all of it.
+Each test runs in its own process, because the programs are loaded with simulated modules there. `make simulate`, `make
+simulate-points` and `make simulate-mutants` do all of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 
 
 def simulate(*arguments: str) -> str:
-    """What it prints; the test fails with that where something is violated."""
+    """What it prints. The test fails with that output if something is violated."""
     command = [sys.executable, "-m", "tests.simulation", "--jobs", "1", *arguments]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
@@ -51,7 +51,7 @@ def test_more_drawn_plans_violate_nothing() -> None:
 
 
 def test_writes_that_are_struck_violate_nothing() -> None:
-    """One in so many points of the reference runs that have the most kinds of writes, and of the shortest one."""
+    """Strikes some points of the reference runs that have the most kinds of writes, and of the shortest one."""
     named = (argument for name in FEW_RUNS for argument in ("--reference", name))
     printed = simulate("--enumerate", "--every", "192", *named)
     assert printed.count(" points, 0 violations") == len(FEW_RUNS)
@@ -59,5 +59,5 @@ def test_writes_that_are_struck_violate_nothing() -> None:
 
 @pytest.mark.long
 def test_writes_that_are_struck_in_every_reference_run_violate_nothing() -> None:
-    """More of them, and every kind of write is done."""
+    """Strikes more points, and checks that every kind of write is done."""
     assert " points, 0 violations" in simulate("--enumerate", "--every", "24")

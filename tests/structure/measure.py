@@ -1,12 +1,12 @@
 """
-How the code is built, counted from the code: `make structure` prints it, and fails where a bound is passed.
+Figures of the code's structure, counted from the code. `make structure` prints them, and fails if a bound is exceeded.
 
-    modules     in each folder of production code, `__init__` and `__main__` left out
-    floors      the longest chain of imports between the things that lie side by side in a folder
-    chain       the longest chain of classes of ours that inherit from each other, exceptions left out
-    twice       class names that stand for more than one thing
-    parts       what `Controller.__init__` makes: calls of classes of ours, or of what makes one
-    lines       of code in each package: those with anything but comments and blanks, docstrings among them
+    modules     in each folder of production code, without `__init__` and `__main__`
+    floors      the longest chain of imports between the modules and folders of a folder
+    chain       the longest chain of our classes that inherit from each other, without exceptions
+    twice       class names with more than one meaning
+    parts       what `Controller.__init__` creates: calls of our classes, or of functions that create one
+    lines       of code in each package: all except comments and blank lines, docstrings included
     names       the longest name of a test, in characters after `test_`
     path        the modules of the programs whose code runs for one review, one pod event, one placement of a waiting
                 pod; those of the vocabulary and the plumbing (`contract`, `runtime`) are counted alongside them
@@ -37,23 +37,25 @@ LINES = {
     "kubectl_gpufraction": 11_800,
     "shadow": 3_320,
 }
-"""The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
-that growth is a decision; record 125 says where the last ones came from."""
+"""
+The maximum number of lines of code for each package: a little more than it has. A change that needs more raises it, so
+that growth is a decision. Record 125 says where the last ones came from.
+"""
 LINES_BEFORE = 47_863
-"""Of all of them, before features and mechanisms moved into tables."""
+"""The longest path of all, before features and mechanisms moved into tables."""
 _ENTRY = ("__init__", "__main__")
 _TOP = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A figure of the code, and the most that it may be."""
+    """A figure of the code, and its maximum."""
 
     what: str
     found: int
     most: int
     which: str = ""
-    """Where the figure comes from, for people."""
+    """Where the figure comes from, for readers."""
 
     @property
     def kept(self) -> bool:
@@ -61,7 +63,7 @@ class Bound:
 
 
 def modules(packages: Iterable[str] = PRODUCTION, top: Path = _TOP) -> dict[str, ast.Module]:
-    """The modules of these packages by dotted name, read and not imported."""
+    """The modules of these packages by dotted name, read but not imported."""
     found = {}
     for package in packages:
         for file in sorted((top / package).rglob("*.py")):
@@ -71,7 +73,7 @@ def modules(packages: Iterable[str] = PRODUCTION, top: Path = _TOP) -> dict[str,
 
 
 def side_by_side(names: Iterable[str]) -> dict[str, int]:
-    """How many modules lie in each folder."""
+    """How many modules are in each folder."""
     count: dict[str, int] = defaultdict(int)
     for name in names:
         folder, _, last = name.rpartition(".")
@@ -83,7 +85,7 @@ def side_by_side(names: Iterable[str]) -> dict[str, int]:
 
 
 def imports(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
-    """By module the modules of ours that it imports, for the type checker's eyes only ones too."""
+    """For each module, our modules that it imports, including imports only for the type checker."""
     known = {name.removesuffix(".__init__"): name for name in trees}
     found: dict[str, set[str]] = {}
     for name, tree in trees.items():
@@ -103,8 +105,8 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 def floors(folder: str, graph: Mapping[str, set[str]]) -> int:
     """
-    How many floors the things in a folder stand on: modules and folders that import each other in a circle count as one
-    thing, and what imports another stands above it.
+    How many floors the modules and folders of a folder have: those that import each other in a circle count as one, and
+    each is one floor above what it imports.
     """
     inside = f"{folder}."
 
@@ -120,7 +122,7 @@ def floors(folder: str, graph: Mapping[str, set[str]]) -> int:
 
 
 def _longest(edges: Mapping[str, set[str]]) -> int:
-    """The number of nodes on the longest path; those of a circle count as one node."""
+    """The number of nodes on the longest path; the nodes of a circle count as one."""
     circle = {name: _reached(name, edges) for name in edges}
     leader = {name: min({name, *(e for e in circle[name] if name in circle.get(e, ()))}) for name in edges}
     above = {leader[n]: {leader[e] for m in edges if leader[m] == leader[n] for e in edges[m]} for n in edges}
@@ -149,7 +151,7 @@ def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
 
 
 def classes(trees: Mapping[str, ast.Module]) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
-    """Every class at the top of a module, by name: where it stands, and the names of its bases."""
+    """Every class at the top of a module, by name: its module, and the names of its bases."""
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
     for module, tree in trees.items():
         for node in tree.body:
@@ -160,7 +162,7 @@ def classes(trees: Mapping[str, ast.Module]) -> dict[str, list[tuple[str, tuple[
 
 
 def chain(found: Mapping[str, list[tuple[str, tuple[str, ...]]]]) -> tuple[str, ...]:
-    """The longest chain of classes that inherit from each other, the heir first."""
+    """The longest chain of classes that inherit from each other, starting with the subclass."""
     return max((_ancestry(name, found) for name in found), key=len, default=())
 
 
@@ -173,7 +175,7 @@ def _ancestry(name: str, found: Mapping[str, list[tuple[str, tuple[str, ...]]]])
 
 
 def twice(found: Mapping[str, list[tuple[str, tuple[str, ...]]]]) -> dict[str, tuple[str, ...]]:
-    """Names of more than one class, private ones left out, and where those are."""
+    """Names of more than one class, without private ones, and where those classes are."""
     return {
         name: tuple(module for module, _ in places)
         for name, places in sorted(found.items())
@@ -197,7 +199,7 @@ _EMPTY = frozenset(
 
 
 def lines_of_code(text: str) -> int:
-    """How many lines have code or a part of a text, docstrings among them."""
+    """How many lines have code or a part of a text, docstrings included."""
     found: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _EMPTY:
@@ -211,7 +213,7 @@ def lines(package: str, top: Path = _TOP) -> int:
 
 
 def made(tree: ast.Module, name: str) -> tuple[str, ...]:
-    """The classes of which the constructor of the class of that name makes an instance, in order; errors left out."""
+    """The classes of which the constructor of the named class creates an instance, in order, without errors."""
     [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     [init] = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
     calls = (node.func for node in ast.walk(init) if isinstance(node, ast.Call))
@@ -224,7 +226,7 @@ def made(tree: ast.Module, name: str) -> tuple[str, ...]:
 
 
 def longest_test(top: Path = _TOP) -> str:
-    """The longest name of a test, without `test_`: one sentence that fits a line of a report."""
+    """The longest name of a test, without `test_`: one sentence that fits on a line of a report."""
     nodes = (node for tree in modules(("tests",), top).values() for node in ast.walk(tree))
     names = (node.name for node in nodes if isinstance(node, ast.FunctionDef))
     return max((name.removeprefix("test_") for name in names if name.startswith("test_")), key=len)
@@ -234,7 +236,7 @@ def longest_test(top: Path = _TOP) -> str:
 
 
 def bounds() -> list[Bound]:
-    """Every figure with the most that it may be."""
+    """Every figure with its maximum."""
     trees = modules()
     graph, found, folders = imports(trees), classes(trees), side_by_side(trees)
     fullest = max(folders, key=lambda folder: folders[folder])
@@ -263,13 +265,13 @@ def bounds() -> list[Bound]:
 
 
 def _passed(what: str, modules: tuple[str, ...], most: int) -> Iterator[Bound]:
-    """The programs' modules, which are bounded, and the vocabulary's, which are printed alongside them."""
+    """The programs' modules, which have a bound, and the vocabulary's, which are printed in addition."""
     words = sum(name.split(".")[0] in VOCABULARY for name in modules)
     yield Bound(f"modules that {what} passes", len(modules) - words, most, f"and {words} of {' and '.join(VOCABULARY)}")
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table; with `--all` also every folder, name used twice and path. 1 where a bound is passed."""
+    """Print the table; with `--all` also all folders, names used twice and paths. 1 if a bound is exceeded."""
     if "--all" in arguments:
         _print_all()
     figures = bounds()

@@ -1,7 +1,7 @@
 """
-The modules whose code runs for one thing that happens, seen by running it: imports alone would count what nobody calls.
+The modules whose code runs for one event, found by running it: imports alone would count modules that nothing calls.
 
-Production code runs as it is; what stands between the webhook and the allocator here is a function instead of a socket.
+Production code runs unchanged, except that a function replaces the socket between the webhook and the allocator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOP = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The modules that each passes, by name, sorted."""
+    """The modules that each event passes through, by name, sorted."""
 
     review: tuple[str, ...]
     event: tuple[str, ...]
@@ -42,7 +42,9 @@ class Walked:
 
 
 def walked() -> Walked:
-    """One AdmissionReview that is placed; one pod that the watch brings; one waiting pod that is placed."""
+    """
+    Runs one AdmissionReview that is placed, one pod that arrives on the watch, and one waiting pod that is placed.
+    """
     harness = SchedulerHarness([ONE_GPU])
     routes = http.socket_routes(harness.controller, Metrics(metrics_of("allocator")))
 
@@ -70,7 +72,7 @@ def _place(harness: SchedulerHarness) -> None:
 
 
 def modules_of(act: Callable[[], object]) -> tuple[str, ...]:
-    """The modules of ours, tests left out, in which a function was called while `act` ran on this thread."""
+    """Our modules, without tests, in which a function was called while `act` ran on this thread."""
     files: set[str] = set()
 
     def on(frame: FrameType, event: str, argument: object) -> None:

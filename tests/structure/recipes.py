@@ -1,9 +1,10 @@
 """
-How many files each recipe of `docs/recipes.md` touches: `make recipes` prints it, and fails where they are too many.
-Pages that `make docs` writes are not counted.
+How many files each recipe of `docs/recipes.md` touches: `make recipes` prints the numbers, and fails if one is too
+large. Pages that `make docs` writes are not counted.
 
-The page lists the files, and this reads the page. Two checks keep the page true: each file exists, one at least where
-its path has a placeholder; and a file that names every entry of a table, as it must the next one, is on the page.
+The page lists the files, and this reads the page. Two checks keep the page true. Each file exists; if its path has a
+placeholder, at least one does. A file that names every entry of a table is on the page, because it must name the next
+entry too.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`what` it adds, as the page's table and headings have it, and the most files that it may touch."""
+    """`what` it adds, as in the page's table and headings, and the maximum number of files that it may touch."""
 
     what: str
     most: int
     entries: Mapping[str, str] = field(default_factory=dict)
-    """By each entry of its table, a pattern of the texts that name the entry."""
+    """For each entry of its table, a pattern of the texts that name the entry."""
 
 
 def _of_dialect(dialect: Dialect) -> str:
@@ -63,20 +64,20 @@ RECIPES = (
 
 
 def steps(page: str, recipe: Recipe) -> tuple[str, ...]:
-    """The files of a recipe: those with which its numbered steps begin."""
+    """The files of a recipe: those at the beginning of its numbered steps."""
     [section] = [each for each in page.split("\n## ")[1:] if each.startswith(f"Add {recipe.what}\n")]
     return tuple(_STEP.findall(section))
 
 
 def missing(files: Iterable[str], top: Path = _TOP) -> list[str]:
-    """Those of the files of which there is none."""
+    """Those of the files that do not exist."""
     return [file for file in files if not any(top.glob(_PLACEHOLDER.sub("*", file)))]
 
 
 def naming_all(recipe: Recipe, top: Path = _TOP) -> list[str]:
     """
-    The files of programs and manifests that name every entry of the recipe's table, none where it has no table. Files
-    that are made from the table are not counted.
+    The files of programs and manifests that name every entry of the recipe's table; none if it has no table. Files that
+    are generated from the table are not counted.
     """
     patterns = [re.compile(pattern) for pattern in recipe.entries.values()]
     found = (file for folder in _FOLDERS for file in sorted((top / folder).rglob("*")) if patterns)
@@ -86,7 +87,7 @@ def naming_all(recipe: Recipe, top: Path = _TOP) -> list[str]:
 
 
 def main() -> int:
-    """Print the files of each recipe; 1 where one touches too many."""
+    """Print the files of each recipe. Returns 1 if one touches too many."""
     page, kept = PAGE.read_text(), True
     for recipe in RECIPES:
         found = steps(page, recipe)

@@ -1,11 +1,11 @@
 """
-The words of pages and messages: `make check` fails where one of `RULES` finds something.
+Checks the words of pages and messages: `make check` fails if one of `RULES` finds something.
 
     python -m tests.structure.words                   what is found, with the page and line, and what to write instead
     python -m tests.structure.words --count main      how many words each page has, and had in the commit `main`
 
 A rule is here only if it has no false alarms. Code, blocks of code, addresses of links and names in backticks are not
-looked at.
+checked.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ PACKAGES = (
 @dataclass(frozen=True, slots=True)
 class Rule:
     """
-    A pattern that no page has, and what to write instead.
+    A pattern that no page may contain, and what to write instead.
 
-    example: a text that it finds. better: the same as it should be; no rule finds anything there.
+    example: a text in which it finds something. better: the corrected text, in which no rule finds anything.
     """
 
     pattern: str
@@ -136,14 +136,14 @@ RULES = (
 """From the project's rules of language in CONTRIBUTING.md. Letter case does not matter."""
 _FOUND = tuple(re.compile(rule.pattern, re.IGNORECASE | re.MULTILINE) for rule in RULES)
 _QUIET = ("docs/decisions/", "docs/zh/", "CHANGELOG.md", "README_zh.md", "CONTRIBUTING.md")
-"""Records and notes of releases keep the words of their time, and CONTRIBUTING.md quotes what not to write."""
+"""Records and notes of releases keep the words of their time, and CONTRIBUTING.md quotes what to avoid."""
 _KUBERNETES = ("playground/api/rules/",)
 """Modules that answer with Kubernetes' own messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place with something that a rule finds. line: counted from 1."""
+    """A place where a rule finds something. line: counted from 1."""
 
     file: str
     line: int
@@ -155,7 +155,7 @@ class Finding:
 
 
 def found(text: str, file: str = "", first_line: int = 1) -> Iterator[Finding]:
-    """What the rules find in a text whose first line has this number in the file, in the order of the rules."""
+    """The findings in a text whose first line has this number in the file, in the order of the rules."""
     for rule, pattern in zip(RULES, _FOUND, strict=True):
         for match in pattern.finditer(text):
             line = first_line + text.count("\n", 0, match.start())
@@ -163,7 +163,7 @@ def found(text: str, file: str = "", first_line: int = 1) -> Iterator[Finding]:
 
 
 def prose(page: str) -> str:
-    """The text of a page with as many lines, without code, names in backticks and addresses of links."""
+    """The text of a page with the same number of lines, without code, names in backticks and addresses of links."""
     text = re.sub(r"^( *```).*?^\1", lambda block: "\n" * block[0].count("\n"), page, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"`[^`]*`", lambda code: "`" + "\n" * code[0].count("\n") + "`", text)
@@ -171,7 +171,7 @@ def prose(page: str) -> str:
 
 
 def messages(source: str) -> Iterator[tuple[int, str]]:
-    """The texts of several words in a module that are not docstrings, each with its first line."""
+    """Texts of several words in a module that are not docstrings, each with its first line."""
     tree = ast.parse(source)
     documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -212,7 +212,7 @@ def _texts() -> dict[str, str]:
 
 
 def _texts_of(commit: str) -> dict[str, str]:
-    """The same pages in a commit. Raises `CalledProcessError` where git does not know it."""
+    """The same pages in a commit. Raises `CalledProcessError` if git does not know the commit."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=TOP, capture_output=True, text=True, check=True).stdout
@@ -225,7 +225,7 @@ def _texts_of(commit: str) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is found, 1 where that is something; or with `--count [COMMIT]` the words of each page."""
+    """Print the findings, and return 1 if there are any; or with `--count [COMMIT]` print the words of each page."""
     if "--count" in arguments:
         _print_counts(arguments[arguments.index("--count") + 1 :])
         return 0

@@ -5,8 +5,8 @@ real node on it.
 The machine has the node's programs: kubelet, the container runtime, NVIDIA's tools and our agent. This machine has the
 control plane, the webhook, the allocator and the tests.
 
-Exit status: 0 where all tests passed, or where something is missing, which is said; 1 where a test failed or the
-machine did not come up.
+Exit status: 0 if all tests passed, or if something is missing, which is printed; 1 if a test failed or the machine did
+not start.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ CODE = "/opt/gpufraction"
 PYTHON = "/usr/bin/python3"
 _ENDED = 128 + signal.SIGTERM
 SHARED = "shared"
-"""Below the output: the folder that is the same one here and in the machine."""
+"""Below the output: the folder that both machines share."""
 _OWN = ("runc", "conmon", "skopeo", "busybox")
-"""Programs that the machine has of its distribution, and not of REALNODE_ASSETS."""
+"""Programs that the machine has from its distribution, and not from REALNODE_ASSETS."""
 _SLOWER = {"kvm": 1, "tcg": 8}
 """How many times longer everything may take there than on this machine."""
 FILL = """
@@ -69,8 +69,8 @@ FACTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; see the module."""
-    # So that whatever ends it, what it started is ended too, and no half of a disk stays.
+    """Run it; see the module's docstring."""
+    # This ends whatever was started, however the command ends, and leaves no half-written disk.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
     chosen = parsed(arguments)
     if what := missing(os.environ):
@@ -130,7 +130,7 @@ def run(chosen: argparse.Namespace, out: Path, shared: Path) -> int:
 
 
 def fill(machine: VirtualMachine, assets: Path) -> dict[str, str]:
-    """Copy the programs into the machine; its facts."""
+    """Copy the programs into the machine. Returns facts about the machine."""
     words = {"assets": str(assets), "code": CODE, "own": " ".join(_OWN), "python": PYTHON}
     machine.run(["sh", "-c", FILL.format(**words)])
     return {
@@ -139,7 +139,7 @@ def fill(machine: VirtualMachine, assets: Path) -> dict[str, str]:
 
 
 def tests(chosen: argparse.Namespace, out: Path, assets: Path, access: Path, slower: int) -> int:
-    """pytest's status."""
+    """Run the tests. Returns pytest's status."""
     ours = {"REALNODE_ASSETS": str(assets), virtual.ENVIRONMENT: str(access), SLOWER: str(slower)}
     environment: Mapping[str, str] = {**os.environ, **ours}
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "realnode", "--tb=short"]
@@ -157,13 +157,13 @@ def tests(chosen: argparse.Namespace, out: Path, assets: Path, access: Path, slo
 
 
 def copy_code(folder: Path) -> None:
-    """Our programs, without what a machine has compiled."""
+    """Copy our programs, without what a machine has compiled."""
     for name in ("contract", "runtime", "nodeagent"):
         shutil.copytree(TOP / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.virtualmachine", description=__doc__)
     parser.add_argument("--release", default="trixie", help="of Debian")
     parser.add_argument("--memory", type=int, default=4096, help="of the machine, in MiB")

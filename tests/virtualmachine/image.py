@@ -1,8 +1,9 @@
 """
-The disk of the virtual machine: a Debian with systemd, ssh and the agent's Python packages, made once and kept.
+The disk of the virtual machine: a Debian with systemd, ssh and the agent's Python packages, built once and kept.
 
-It is kept outside the repository under a name that has a digest of all that it is made of, so a change makes another.
-Nothing in it is ours but Python packages; the programs under test are copied into the running machine.
+It is kept outside the repository. Its name has a digest of everything that it is built from, so a change builds
+another. It contains nothing of ours except Python packages; the programs under test are copied into the running
+machine.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ PACKAGES = (
 )
 SELINUX = ("selinux-policy-default", "policycoreutils", "selinux-utils")
 _SIZE = "8G"
-"""Of the disk; a file with holes, of which about 1 GiB is there."""
+"""The size of the disk. It is a sparse file that uses about 1 GiB."""
 _SECONDS = 3600.0
 
 
 class NoImage(Exception):
-    """It could not be made; the message has the end of what was printed."""
+    """The image could not be built; the message has the end of the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The files of an image: QEMU is given the kernel and its first file system besides the disk."""
+    """The files of an image: QEMU receives the kernel and its initial file system in addition to the disk."""
 
     folder: Path
 
@@ -55,19 +56,19 @@ class Image:
 
     @property
     def host_key(self) -> str:
-        """What the machine's ssh identifies itself by."""
+        """The host key of the machine's ssh server."""
         return (self.folder / "host_key.pub").read_text().strip()
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:
-    """Where images are kept: VIRTUALMACHINE_CACHE, or a folder of the user's own."""
+    """Where images are kept: VIRTUALMACHINE_CACHE, or a folder in the user's home."""
     if named := environment.get("VIRTUALMACHINE_CACHE"):
         return Path(named)
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufraction" / "virtualmachine"
 
 
 def key(release: str, *, selinux: bool) -> str:
-    """A name for what an image of this release is made of."""
+    """A name for the inputs from which an image of this release is built."""
     parts = [release, *PACKAGES, *(SELINUX if selinux else ()), *(file.read_text() for file in sorted(GUEST.iterdir()))]
     parts += [(TOP / name).read_text() for name in ("requirements.lock", "pyproject.toml")]
     kind = "-selinux" if selinux else ""
@@ -75,7 +76,7 @@ def key(release: str, *, selinux: bool) -> str:
 
 
 def image(cache: Path, release: str, tell: Callable[[str], None], *, selinux: bool = False) -> Image:
-    """The image, from the cache or made now. `selinux`: with a policy, and labels on files. Raises `NoImage`."""
+    """The image, from the cache or built now. `selinux`: with a policy, and labels on files. Raises `NoImage`."""
     found = Image(cache / key(release, selinux=selinux))
     if found.folder.is_dir():
         return found
@@ -89,7 +90,7 @@ def image(cache: Path, release: str, tell: Callable[[str], None], *, selinux: bo
 
 
 def requirements() -> list[str]:
-    """What the programs need, and the agent as kubelet's plugin."""
+    """What the programs need, and what the agent needs as kubelet's plugin."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     return [*project["dependencies"], *project["optional-dependencies"]["dra"]]
 
@@ -98,7 +99,7 @@ def _make(folder: Path, release: str, packages: Sequence[str], tell: Callable[[s
     root, wheels, ready = folder / "root", folder / "wheels", folder / "image"
     ready.mkdir()
     without = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
-    # Mounts of its own, so that none is left below the folder that is removed, whatever ends it.
+    # It has its own mounts, so that none is left below the removed folder, however the command ends.
     debian = [
         "unshare",
         "--mount",

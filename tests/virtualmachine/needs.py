@@ -1,4 +1,4 @@
-"""What a virtual machine takes that this machine may lack, in one line."""
+"""What a virtual machine needs and this machine lacks, in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = {
 
 
 def missing(environment: Mapping[str, str]) -> str:
-    """What to set or to install before it can be had; empty where nothing is missing."""
+    """What to set or to install first; empty if nothing is missing."""
     if platform.machine() != "x86_64":
         return f"the virtual machine is an x86-64 one, and this machine is {platform.machine()}"
     assets = node_assets(environment, ())

@@ -1,10 +1,10 @@
 """
-A virtual machine under QEMU: one processor, a disk that forgets what is written, and no network but ssh on loopback.
+A virtual machine under QEMU: one processor, a disk that discards writes, and no network except ssh on loopback.
 
-KVM runs it where that works, and QEMU's translator elsewhere. The machine's user network is restricted: nothing in it
-reaches this machine or any other, and nothing but the forwarded port of ssh reaches it.
+KVM runs it if that works; otherwise QEMU's translator does. The machine's user network is restricted: nothing in it
+reaches this machine or any other, and only the forwarded port of ssh reaches it.
 
-Must not: know of Kubernetes.
+Must not: know about Kubernetes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.virtualmachine.image import Image
 
 QEMU = "qemu-system-x86_64"
 _BOOT_SECONDS, _COMMAND_SECONDS = 120.0, 300.0
-"""On a machine as fast as this."""
+"""Seconds, on a machine as fast as this one."""
 _PROBE_SECONDS = 8.0
 _STOP_SECONDS = 60.0
 _MONITOR_SECONDS = 10.0
@@ -40,12 +40,12 @@ _MACHINE = {
 
 
 class NoVirtualMachine(Exception):
-    """It did not come up; the message has the end of what it printed."""
+    """The machine did not start; the message has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A folder of this machine that the virtual one mounts `at` a path of its own."""
+    """A folder of this machine that the virtual one mounts at the path `at`."""
 
     tag: str
     folder: Path
@@ -55,8 +55,8 @@ class Share:
 
 def accelerator(wanted: str, image: Image) -> str:
     """
-    `kvm` or `tcg`. Where nothing is wanted: KVM where a kernel runs under it for a moment, which a machine that is
-    virtual itself does not always let it.
+    `kvm` or `tcg`. If neither is requested: KVM if a kernel runs under it for a moment. A machine that is itself
+    virtual does not always allow that.
     """
     if wanted:
         return wanted
@@ -91,10 +91,10 @@ def command_line(
     more: str = "",
 ) -> list[str]:
     """
-    What starts QEMU. `memory` in MiB; `port`: of ssh, on this machine's loopback. `key`: the public one that may log
-    in as root. `more`: for the kernel.
+    The command that starts QEMU. `memory` in MiB; `port`: of ssh, on this machine's loopback. `key`: the public key
+    that may log in as root. `more`: further arguments for the kernel.
     """
-    # A machine that waits for its own processor for long would find that its timer does not tick, and panic.
+    # A machine that waits long for its own processor would conclude that its timer does not tick, and panic.
     patient = "no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1"
     append = f"root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off net.ifnames=0 {patient} {more}".strip()
     command = [QEMU, *_MACHINE[accelerator], "-smp", "1", "-m", str(memory), "-nodefaults", "-display", "none"]
@@ -113,8 +113,8 @@ def command_line(
 
 class VirtualMachine:
     """
-    `folder`: for its console, keys and what is written to its disk. `slower`: how many times longer everything may
-    take than on this machine. It is ended by its process id.
+    `folder`: for its console, its keys and the writes to its disk. `slower`: how many times longer everything may take
+    than on this machine. It is ended by its process id.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class VirtualMachine:
     ) -> None:
         self._slower = slower
         self.console = folder / "console.log"
-        # The path of a socket is short, and folders of tests are not.
+        # The path of a socket must be short, and folders of tests are not.
         self._private = Path(tempfile.mkdtemp(prefix="vm-"))
         self.monitor = self._private / "monitor"
         self._folder, self._shares = folder, shares
@@ -168,7 +168,7 @@ class VirtualMachine:
         return self._process.pid if self._process is not None else 0
 
     def start(self, tell: Callable[[str], None]) -> None:
-        """Boot it; the shares are mounted when this returns. Raises `NoVirtualMachine`."""
+        """Boot it. The shares are mounted when this returns. Raises `NoVirtualMachine`."""
         with (self._folder / "qemu.log").open("ab") as log:
             environment: Mapping[str, str] = {**os.environ, "TMPDIR": str(self._folder)}
             self._process = subprocess.Popen(
@@ -187,7 +187,7 @@ class VirtualMachine:
             time.sleep(2)
         tell(f"it answers after {time.monotonic() - began:.0f} s")
         for share in self._shares:
-            # What nobody writes may stay in the machine's memory.
+            # Data that nothing writes back may stay in the machine's memory.
             options = (
                 f"trans=virtio,version=9p2000.L,msize=262144,{'cache=none' if share.writable else 'ro,cache=loose'}"
             )
@@ -195,7 +195,7 @@ class VirtualMachine:
             self.run(["sh", "-c", script, share.tag, share.at, options])
 
     def run(self, command: Sequence[str]) -> str:
-        """What a command there printed. Raises `NoVirtualMachine` where it fails."""
+        """Run a command there. Returns its output. Raises `NoVirtualMachine` if it fails."""
         done = subprocess.run(
             [*self.ssh, shlex.join(command)],
             stdin=subprocess.DEVNULL,
@@ -209,7 +209,7 @@ class VirtualMachine:
         return done.stdout
 
     def stop(self) -> None:
-        """End it, and remove what was written to its disk."""
+        """End it, and remove the writes to its disk."""
         process = self._process
         if process is not None and process.poll() is None:
             subprocess.run([*self.ssh[:-1], "-O", "exit", self.ssh[-1]], stderr=subprocess.DEVNULL, timeout=30)
@@ -222,13 +222,14 @@ class VirtualMachine:
         shutil.rmtree(self._private, ignore_errors=True)
 
     def tail(self, lines: int = 15) -> str:
-        """The end of what it printed."""
+        """The end of its output."""
         files = (self._folder / "qemu.log", self.console)
         text = "".join(file.read_text(errors="replace") for file in files if file.exists())
         return "\n".join(text.splitlines()[-lines:])
 
     def _answers(self) -> bool:
-        # This one stays, and later ones go through it. It would hold the pipe that another one's output is read from.
+        # This connection stays, and later ones go through it. It would hold the pipe from which another one's output is
+        # read.
         first = ["-oControlMaster=auto", "-oControlPersist=yes"]
         done = subprocess.run(
             [self.ssh[0], *first, *self.ssh[1:], "true"],
@@ -241,7 +242,7 @@ class VirtualMachine:
 
 def ask(monitor: Path, command: str) -> Any:
     """
-    What QEMU's monitor answers to a command without arguments, such as `stop` and `cont` of its processors. Raises
+    The answer of QEMU's monitor to a command without arguments, such as `stop` and `cont` for its processors. Raises
     `OSError`, and `NoVirtualMachine` for a command that it refuses.
     """
     with socket.socket(socket.AF_UNIX) as wire:
@@ -261,5 +262,5 @@ def _asked(stream: BufferedRWPair, command: str) -> Any:
         if "error" in answer:
             raise NoVirtualMachine(f"the monitor refuses {command}: {answer['error']}")
         if "return" in answer:
-            # Events may come before it.
+            # Events may come before the answer.
             return answer["return"]

@@ -1,7 +1,7 @@
 """
-What the tests on a virtual machine came to: a report that a program reads, and lines that people read.
+The results of the tests on a virtual machine: a report for programs, and lines for people.
 
-Pure but for reading one file. Must not: run anything.
+Pure, except that it reads one file. Must not: run anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENDS = ("failure", "error", "skipped")
 
 
 def report(junit: Path, facts: Mapping[str, str], *, accelerator: str, seconds: float) -> JSON:
-    """`junit`: pytest's file. Each test has one of passed, failure, error and skipped, with a line on why."""
+    """`junit`: pytest's file. Each test is passed, failure, error or skipped, with a line that says why."""
     found: dict[str, JSON] = {}
     cases = ElementTree.parse(junit).getroot().iter("testcase") if junit.exists() else iter(())
     for case in cases:
@@ -39,7 +39,7 @@ def report(junit: Path, facts: Mapping[str, str], *, accelerator: str, seconds: 
 
 
 def lines(of: JSON) -> Iterator[str]:
-    """The totals, what did not pass, and why tests were skipped."""
+    """The totals, the tests that did not pass, and why tests were skipped."""
     totals = ", ".join(f"{count} {outcome}" for outcome, count in of["totals"].items()) or "no test ran"
     yield f"{totals} in {of['seconds']} s under {of['accelerator']}"
     for name, test in of["tests"].items():

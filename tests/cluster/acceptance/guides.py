@@ -1,4 +1,4 @@
-"""Reading the guides of docs/migrating.md: a row with its commands, and the shell in which a reader types them."""
+"""Reads the guides of docs/migrating.md: rows with their commands, and the shell in which a reader types them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "migrating.md"
 RUN, APPLIED, BUILT = "demo cluster", "API server", "built"
-"""What the last column says of rows whose commands a test runs."""
+"""The last column's text in rows whose commands a test runs."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One row: its number, the commands that it has people type, and what it says of how it was tried."""
+    """One row: its number, the commands that it tells readers to type, and how it says it was tested."""
 
     number: str
     commands: tuple[str, ...]
@@ -26,7 +26,7 @@ class Step:
 
 
 def steps(letter: str = "") -> list[Step]:
-    """The rows of the guide whose numbers begin with the letter, in order; of all guides without one."""
+    """The rows of the guide whose numbers begin with the letter, in order; without a letter, those of all guides."""
     found = []
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -38,7 +38,7 @@ def steps(letter: str = "") -> list[Step]:
 
 
 class Reader:
-    """Somebody who types the page's commands, with `node` for NODE."""
+    """A reader who types the page's commands, with `node` for NODE."""
 
     def __init__(self, kubeconfig: Path, home: Path, node: str = "") -> None:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -46,7 +46,7 @@ class Reader:
         self._node = node
 
     def types(self, command: str) -> str:
-        """What one command prints, warnings included; it must succeed."""
+        """What one command prints, including warnings. The command must succeed."""
         words = [self._node if word == "NODE" else word for word in shlex.split(command)]
         done = subprocess.run(
             words, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=90, check=False
@@ -55,5 +55,5 @@ class Reader:
         return done.stdout + done.stderr
 
     def follows(self, step: Step) -> str:
-        """All commands of a row, in order; what the last one prints."""
+        """Type all commands of a row, in order. Returns what the last one prints."""
         return [self.types(command) for command in step.commands][-1]

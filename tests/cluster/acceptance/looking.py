@@ -1,4 +1,4 @@
-"""What the rows look at: annotations, labels, what a container printed, and the command line tool's text."""
+"""Reads what the rows check: annotations, labels, what a container printed, and the command line tool's text."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _CREATION = "gpufraction-pod-create"
 
 
 def on_t4(made: PodBuilder) -> PodBuilder:
-    """Only on the node of two T4 with 14 units each."""
+    """Restrict the pod to the node with two T4 of 14 units each."""
     return made.spec(nodeSelector={"gpushare": "true"})
 
 
 def gpu_mem(name: str, units: int) -> PodBuilder:
-    """A pod of Aliyun's on the T4 node."""
+    """A pod with Aliyun's resource on the T4 node."""
     return on_t4(pod(name)).asks("aliyun.com/gpu-mem", units)
 
 
 def create(cluster: Cluster, *made: PodBuilder) -> None:
-    """Submit pods, one after the other."""
+    """Submit pods, one after another."""
     for builder in made:
         cluster.kube.create(paths.pods("default"), builder.manifest())
 
 
 def refusal(cluster: Cluster, made: PodBuilder) -> str:
-    """What the API server says when it refuses the pod; empty where it takes it."""
+    """The API server's message when it refuses the pod; empty if it accepts it."""
     try:
         create(cluster, made)
     except KubeError as error:
@@ -53,7 +53,7 @@ def refusal(cluster: Cluster, made: PodBuilder) -> str:
 
 
 def run(cluster: Cluster, *made: PodBuilder, running: int | None = None) -> dict[str, JSON]:
-    """Submit pods and wait until each runs or waits with a reason; by name."""
+    """Submit pods and wait until each runs or waits with a reason. Returns the pods by name."""
     create(cluster, *made)
     wanted = len(made) if running is None else running
     found = scenarios.settled(cluster.kube, len(made), running=wanted)
@@ -61,18 +61,18 @@ def run(cluster: Cluster, *made: PodBuilder, running: int | None = None) -> dict
 
 
 def get(cluster: Cluster, name: str) -> JSON:
-    """The pod now."""
+    """The pod's current state."""
     return cluster.kube.get(paths.pods("default", name))
 
 
 def annotated(made: JSON, prefix: str) -> dict[str, str]:
-    """The pod's annotations that start so."""
+    """The pod's annotations with this prefix."""
     found = made["metadata"].get("annotations") or {}
     return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
 
 
 def environment(cluster: Cluster, made: JSON, prefix: str) -> dict[str, str]:
-    """What the first container printed of its environment under a prefix."""
+    """The environment variables with this prefix that the first container printed."""
     found: dict[str, str] = {}
 
     def read() -> bool:
@@ -91,7 +91,7 @@ def uuids(made: JSON) -> set[str]:
 
 
 def indexes(made: JSON) -> list[int]:
-    """The same by index, per container in order."""
+    """Their indexes, in order for each container."""
     allocation = codec.allocation_from_text(made["metadata"]["annotations"][names.ALLOCATION])
     return [share.index for container in allocation.containers for share in container.shares]
 
@@ -120,7 +120,7 @@ def bound(cluster: Cluster, name: str) -> tuple[JSON, JSON]:
 
 
 def phase(cluster: Cluster, share: JSON) -> str:
-    """The phase of an ElasticGPU now; empty where it does not exist."""
+    """The phase of an ElasticGPU now; empty if it does not exist."""
     try:
         found = cluster.kube.get(paths.path(scenarios.ELASTIC, "elasticgpus", name=share["metadata"]["name"]))
     except KubeNotFound:
@@ -129,7 +129,7 @@ def phase(cluster: Cluster, share: JSON) -> str:
 
 
 def left(cluster: Cluster, resource: str) -> dict[str, int]:
-    """What the GPU objects say is left of each card, by the card's UUID."""
+    """What the GPU objects report as unused on each card, by the card's UUID."""
     found = cluster.kube.list(paths.path(scenarios.ELASTIC, "gpus")).items
     return {c["spec"]["uuid"]: int((c.get("status") or {}).get("allocatable", {}).get(resource, -1)) for c in found}
 
@@ -137,10 +137,10 @@ def left(cluster: Cluster, resource: str) -> dict[str, int]:
 @contextmanager
 def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Iterator[None]:
     """
-    A running pod, bound by hand, that holds more of a card than there is.
+    A running pod, bound by hand, that holds more of a card than the card has.
 
-    Our policies refuse one, and an allocator that meets one it knows nothing of has it fail. So it is made while both
-    are away, as before they were installed.
+    Our policies refuse such a pod, and an allocator that finds an unknown one makes it fail. So the pod is created
+    while both are away, as if before their installation.
     """
     request = PodRequest("native", (FractionRequest("main", memory=memory),))
     [gpu] = [g for g in inventory_from_object(cluster.kube.get(gpunodes(node))).gpus if g.index == index]
@@ -174,7 +174,7 @@ def overcommitted(cluster: Cluster, node: str, index: int, memory: int) -> Itera
 
 @contextmanager
 def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
-    """Without the policy that refuses the creation of this pod."""
+    """Remove the policy that refuses the creation of this pod."""
     path = paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", name=_CREATION)
     binding = cluster.kube.get(path)
     again = {**binding, "metadata": {"name": _CREATION, "labels": binding["metadata"].get("labels") or {}}}
@@ -198,9 +198,7 @@ def _unguarded(cluster: Cluster, pod: JSON) -> Iterator[None]:
 
 
 def _overcommitted(cluster: Cluster) -> float:
-    """
-    How many cards the allocator has found to be overcommitted; -1 while it does not answer, having just been started.
-    """
+    """How many overcommitted cards the allocator has found; -1 if it does not answer because it has just started."""
     try:
         text = cluster.metrics()
     except OSError:

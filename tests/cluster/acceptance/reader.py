@@ -1,4 +1,4 @@
-"""Somebody who types what a page says in another terminal of `make playground`, and compares what is printed."""
+"""A reader who types a page's commands in another terminal of `make playground`, and compares what is printed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ _CHANGES = {"apply", "create", "label", "annotate", "delete", "scale", "config",
 _PAGE = "kubectl gpufraction ui"
 _SOON = 8.0
 _QUIET = 1.5
-"""Seconds in which what a command prints must stay the same before it is written into the page."""
+"""Seconds in which a command's output must stay the same before it is written into the page."""
 
 
 class Reader:
-    """Types one command after the other, and looks again where it is not so yet. `directory` has the playground's
-    folder `run`."""
+    """
+    Types one command after another, and repeats a command until its output is as expected. `directory` has the
+    playground's folder `run`.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -42,7 +44,7 @@ class Reader:
         }
 
     def prints(self, command: str) -> str:
-        """Carry a command out; what it prints, kubectl's errors and warnings too."""
+        """Run a command. Returns what it prints, including kubectl's errors and warnings."""
         if command == _PAGE:
             return self._prints_while_it_serves(command)
         done = subprocess.run(
@@ -58,7 +60,7 @@ class Reader:
         return done.stdout
 
     def _here(self, command: str) -> str:
-        """The command for the playground of this test, without a make that would install something."""
+        """The command for this test's playground, without a `make` that would install something."""
         run = self._directory / "run"
         target, _, what = command.removeprefix("make playground-").partition(" WHAT=")
         if command.startswith("make playground-"):
@@ -66,7 +68,7 @@ class Reader:
         return command.replace(" .playground/", f" {run}/")
 
     def _prints_while_it_serves(self, command: str) -> str:
-        """What the page's server prints; meanwhile its address is opened, and Ctrl-C ends it."""
+        """What the page's server prints. The test opens its address while it runs, and Ctrl-C ends it."""
         program = subprocess.Popen(
             shlex.split(command), env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -83,7 +85,7 @@ class Reader:
             program.kill()
 
     def sees(self, typed: Typed, patience: float = _SECONDS) -> str:
-        """What a command prints, once it prints what the page says, or at the end of patience."""
+        """What a command prints, once that is what the page says, or when the patience ends."""
         printed = self.prints(typed.command)
         if is_repeatable(typed.command):
             deadline = time.monotonic() + patience
@@ -93,7 +95,9 @@ class Reader:
         return printed
 
     def settles_at(self, typed: Typed) -> str:
-        """What a command prints: what the page says, if it comes soon, or what it prints the same for a while."""
+        """
+        What a command prints: what the page says if that comes soon, or else output that stays the same for a while.
+        """
         command, printed = typed.command, self.sees(typed, _SOON)
         if compared(printed) == compared(typed.prints):
             return printed
@@ -107,17 +111,17 @@ class Reader:
 
 
 def is_repeatable(command: str) -> bool:
-    """Whether it changes nothing, so that it may be typed again."""
+    """Whether the command changes nothing, so that it may be typed again."""
     return command != _PAGE and not command.startswith("make") and not _CHANGES.intersection(command.split())
 
 
 def kept_or_new(typed: Typed, printed: str) -> str:
-    """What stands on the page, unless more than ages and names has changed: a renewal changes nothing without need."""
+    """The page's text, unless more than ages and names has changed: a renewal changes nothing without need."""
     return typed.prints if compared(typed.prints) == compared(printed) else printed
 
 
 def follow(reader: Reader, page: str) -> None:
-    """Type a page of the folder `docs`. What is printed stands there, or `make tutorial` writes it there."""
+    """Type a page of the folder `docs`. The output must be on the page, or `make tutorial` writes it there."""
     original, translated = TOP / "docs" / page, TOP / "docs" / "zh" / page
     text = original.read_text(encoding="utf-8")
     if os.environ.get(RENEW):

@@ -1,8 +1,8 @@
 """
-What users of the older systems would check after the move, one test for each row, under the row's number.
+What users of the older systems would check after the move: one test for each row, with the row's number.
 
-The input is a manifest as they have it; the proof is what the API server, the container or their own tool shows. Two
-rows need more than a cluster and are elsewhere: row 35, a node with CRI-O, in
+The input is a manifest as users have it. The proof is what the API server, the container or the user's own tool shows.
+Two rows need more than a cluster and are elsewhere: row 35, a node with CRI-O, in
 `tests/cluster/realnode/test_openshift.py`, and row 38, an allocation beyond its limit that fails on a GPU, in
 `tests/unit/nodeagent/test_limits_on_a_gpu.py`.
 """
@@ -49,7 +49,7 @@ SPLIT = "scheduler.framework.gpushare.allocation"
 
 def test_row_1_nothing_of_the_scheduler_is_touched(cluster: Cluster) -> None:
     kinds = {(document["kind"], document["metadata"].get("namespace", "")) for document in installing.shipped()}
-    # The right to read the lists of unhealthy cards that older systems keep there is a component's.
+    # The right to read the lists of unhealthy cards that older systems keep there belongs to a component.
     assert [kind for kind in kinds if kind[1] == "kube-system" or "Scheduler" in kind[0]] == []
     found = run(cluster, gpu_mem("p", 5))
     assert found["p"]["spec"]["nodeName"] == "t4"
@@ -228,7 +228,7 @@ def test_row_36_a_tainted_gpu_pool(cluster: Cluster) -> None:
 
 
 def await_event(cluster: Cluster, claim: dict[str, Any], wanted: str) -> None:
-    """Wait for this Event on the claim."""
+    """Wait for this Event about the claim."""
 
     def found() -> list[str]:
         events = cluster.kube.list(paths.events("default")).items

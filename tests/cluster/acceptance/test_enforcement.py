@@ -1,4 +1,4 @@
-"""docs/isolation.md without a card: pods that request a level of isolation wait where nothing enforces it."""
+"""docs/isolation.md without a card: pods that request a level of isolation wait if nothing enforces it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Every command in a block of a page is typed by a test, or `UNTYPED` says why not.
+A test types every command in a block of a page, or `UNTYPED` says why not.
 
-What is typed is read from the tests themselves. `tests/unit/manifests/test_commands_of_pages.py` looks at commands in
-running text.
+The typed commands are read from the tests themselves. `tests/unit/manifests/test_commands_of_pages.py` checks commands
+in running text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNTYPED = {
     r"^python -m webhook conditions": "tests/unit/webhook/certificates/test_match_conditions.py",
     r"^kubectl create$": "a part of a drawing",
 }
-"""Commands that no test types, as patterns of their lines, and why."""
+"""Commands that no test types, as patterns of their lines, with the reason."""
 LISTED = {**test_typed_pages.CANNOT, **UNTYPED}
 
 
@@ -59,7 +59,7 @@ def plain(line: str) -> str:
 
 
 def typed_lines() -> Iterator[str]:
-    """Each line that some test types, as the page has it."""
+    """Each line that a test types, as the page has it."""
     for page in test_typed_pages.PAGES:
         yield from (each.line for each in test_typed_pages.typed(page) if not test_typed_pages.reason(each.line))
     for page in FOLLOWED:
@@ -82,14 +82,14 @@ def typed_lines() -> Iterator[str]:
 
 
 def made() -> Iterator[str]:
-    """What CI makes, one target in a line."""
+    """The targets that CI makes, each as a command `make TARGET`."""
     for line in re.findall(r"^make (.*)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE):
         yield from (f"make {word}" for word in line.split() if re.fullmatch(r"[a-z][a-z-]+", word))
 
 
 @cache
 def known() -> set[str]:
-    """The lines that some test types, without their comments."""
+    """The lines that a test types, without their comments."""
     return {plain(line) for line in typed_lines()}
 
 

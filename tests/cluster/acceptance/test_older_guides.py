@@ -1,6 +1,6 @@
 """
-The guides of the older systems as docs/migrating.md has people follow them, row by row: each command of a row that
-says `demo cluster` is typed, and what the row promises is looked at.
+The guides of the older systems as docs/migrating.md tells users to follow them, row by row. The tests type each command
+of a row that says `demo cluster`, and check what the row promises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.system, pytest.mark.kubectl]
 
 @pytest.fixture
 def tidied(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, whose nodes and options are afterwards as they were."""
+    """The cluster. Afterwards its nodes and options are as they were."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on PATH")
     before = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.kube.list(paths.nodes()).items}
@@ -41,14 +41,14 @@ def tidied(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def published(cluster: Cluster, node: str) -> dict[str, str]:
-    """The options that the node's agent goes by."""
+    """The options that the node's agent applies."""
     known = {each["metadata"]["name"]: each for each in cluster.kube.list(paths.gpunodes()).items}
     status = known.get(node, {}).get("status") or {}
     return {each["name"]: each["value"] for each in status.get("options") or ()}
 
 
 def follow(letter: str, reader: Reader, looks: dict[str, Callable[[str], None]]) -> None:
-    """Type the rows of one guide in order; after each, look at what it promises. `looks` takes the last output."""
+    """Type the rows of one guide in order, and check what each promises. `looks` receives the last output."""
     rows = [step for step in steps(letter) if step.tried.startswith(RUN)]
     assert [step.number for step in rows] == list(looks), "each row that is run has its look, in the page's order"
     for step in rows:
@@ -56,7 +56,7 @@ def follow(letter: str, reader: Reader, looks: dict[str, Callable[[str], None]])
 
 
 def labelled(cluster: Cluster, node: str, key: str, value: str) -> Callable[[str], None]:
-    """A look: the node has the label."""
+    """A check: the node has the label."""
 
     def look(_: str) -> None:
         assert cluster.kube.get(paths.nodes(node))["metadata"]["labels"][key] == value
@@ -65,7 +65,7 @@ def labelled(cluster: Cluster, node: str, key: str, value: str) -> Callable[[str
 
 
 def served(cluster: Cluster) -> Callable[[str], None]:
-    """A look: the default namespace is labelled."""
+    """A check: the default namespace is labelled."""
 
     def look(_: str) -> None:
         namespace = cluster.kube.get(paths.path("v1", "namespaces", name="default"))
@@ -75,7 +75,7 @@ def served(cluster: Cluster) -> Callable[[str], None]:
 
 
 def says(*patterns: str) -> Callable[[str], None]:
-    """A look: the last command printed lines like these."""
+    """A check: the last command printed lines like these."""
 
     def look(printed: str) -> None:
         assert [each for each in patterns if re.search(each, printed, re.MULTILINE) is None] == [], printed
@@ -84,21 +84,21 @@ def says(*patterns: str) -> Callable[[str], None]:
 
 
 def come_to(cluster: Cluster, running: int, waiting: int = 0, code: str = "") -> Callable[[str], None]:
-    """A look: so many pods run and wait, these for that reason."""
+    """A check: this many pods run and wait, the waiting ones for that reason."""
 
     def now() -> scenarios.Outcome:
         return scenarios.outcome(scenarios.settled(cluster.kube, running + waiting, running=running))
 
     def look(_: str) -> None:
         wanted = (running, waiting, (code,) if code else ())
-        # While earlier pods of the guide end, those that wait may wait for something else.
+        # While earlier pods of the guide end, waiting pods may wait for another reason.
         wait_for(lambda: (now().running, now().waiting, now().waits) == wanted, lambda: f"it came to {now()}")
 
     return look
 
 
 def limited(cluster: Cluster, text: str) -> Callable[[str], None]:
-    """A look: the one pod's container has this memory limit."""
+    """A check: the only pod's container has this memory limit."""
 
     def look(_: str) -> None:
         [found] = scenarios.settled(cluster.kube, 1, running=1)
@@ -111,7 +111,7 @@ def limited(cluster: Cluster, text: str) -> Callable[[str], None]:
 
 
 def no_conflict(cluster: Cluster, node: str) -> Callable[[str], None]:
-    """A look: the node is owned, and no conflict with a device plugin is reported."""
+    """A check: the node is owned, and no conflict with a device plugin is reported."""
 
     def look(_: str) -> None:
         labelled(cluster, node, names.OWNERSHIP, "dedicated")("")

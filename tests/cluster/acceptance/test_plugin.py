@@ -1,4 +1,4 @@
-"""`kubectl gpufraction` against a cluster where pods run and one waits: every command, as a user types it."""
+"""`kubectl gpufraction` on a cluster where pods run and one waits: every command, as a user types it."""
 
 from __future__ import annotations
 

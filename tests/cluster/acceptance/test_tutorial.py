@@ -1,4 +1,4 @@
-"""Pages that lead through the playground, typed from top to bottom: each command prints what the page says."""
+"""Pages that guide readers through the playground, typed from top to bottom: each command prints what the page says."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_the_tutorial_prints_what_its_page_says(reader: Reader) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_fire_drill_prints_what_its_page_says(reader: Reader) -> None:
-    """`test_playground_command.py` breaks and mends one part in less time."""
+    """`test_playground_command.py` breaks and repairs one part in less time."""
     follow(reader, FOLLOWED[1])

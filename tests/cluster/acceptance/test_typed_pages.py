@@ -1,8 +1,8 @@
 """
-The commands of pages without output, typed from top to bottom on a cluster as those pages suppose it: each succeeds.
+The commands of pages without output, typed from top to bottom on a cluster as those pages expect it: each succeeds.
 
-`test_every_command.py` knows who types the other commands, and `tests/unit/manifests/test_commands_of_pages.py` reads
-the commands of every page.
+`test_every_command.py` knows which tests type the other commands, and `tests/unit/manifests/test_commands_of_pages.py`
+reads the commands of every page.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PAGES = (
     *("compatibility", "why", "playground/README", "clouds/oke", "clouds/openshift", "clouds/eks", "clouds/aks"),
     "clouds/gke",
 )
-"""Those that change what nodes and namespaces are come last; that of GKE needs what that of OKE creates."""
+"""Pages that change nodes and namespaces come last; the page for GKE needs what the page for OKE creates."""
 PROGRAMS = ("kubectl", "oc", "sed", "openssl")
 GIVEN = {
     **{"NODE": "t4", "n1": "t4", "NAMESPACE": "team-a", "NAME": "web", "POD": "trainer", "POOL": "gpu=on"},
     **{f"{name}.yaml": "samples/check.yaml" for name in ("trainer", "web", "pod")},
     "team-a/trainer": "team-a/later",
 }
-"""What the reader writes in place of a word in capitals, of a file of their own, and of a pod that waits."""
+"""What the reader writes instead of a word in capitals, of their own file, or of a waiting pod."""
 CANNOT = {
     r" exec gets-": "nothing runs in a playground's pod but sleep",
     r"^kubectl logs gets-": "the pods wait, because no level is enforced",
@@ -66,7 +66,7 @@ CANNOT = {
     r" patch configmap ": "a setting takes effect with a restart",
     r"quota gpus ": "the pods that are there were not counted; test_fair_queue.py has quotas",
 }
-"""What is not typed here, and why or where it is."""
+"""Commands that are not typed here, with the reason or the place where they are typed."""
 NAMESPACES = ("default", "team", "team-a", "team-b", "monitoring")
 
 
@@ -96,7 +96,8 @@ def commands(directory: Path, cluster: Cluster) -> Path:
     """
     A folder with kubectl and `oc`, which has all of kubectl's commands.
 
-    Programs of the playground are not in pods, so this kubectl runs what a page executes in an allocator's container.
+    The playground's programs do not run in pods, so this kubectl runs the command that a page executes in an
+    allocator's container.
     """
     folder, kubectl = directory / "bin", shutil.which("kubectl")
     folder.mkdir()
@@ -127,12 +128,12 @@ def deployment(name: str) -> dict[str, object]:
 
 
 def reason(line: str) -> str:
-    """Why the line is not typed; empty where it is."""
+    """Why the line is not typed; empty if it is typed."""
     return next((why for pattern, why in CANNOT.items() if re.search(pattern, line)), "")
 
 
 def typed(page: str) -> list[Shown]:
-    """What a test can type of a page."""
+    """The commands of a page that a test can type."""
     path = f"{page}.md" if page.startswith("playground/") else f"docs/{page}.md"
     programs = [each for each in in_blocks(PROGRAMS) if each.page == path]
     return [*programs, *(each for each in in_blocks(("python",)) if each.page == path and "allocator" in each.words)]
@@ -140,7 +141,7 @@ def typed(page: str) -> list[Shown]:
 
 def types(line: str, environment: dict[str, str]) -> None:
     """
-    One command as a reader types it, until it succeeds: a page's pods are placed, and come and go, in moments.
+    Type one command as a reader does, until it succeeds: a page's pods need a moment to be placed, to come and to go.
 
     A command with the comment `Forbidden` must be refused.
     """
@@ -167,7 +168,7 @@ def types(line: str, environment: dict[str, str]) -> None:
 
 @pytest.fixture
 def removed(reader: dict[str, str]) -> Iterator[None]:
-    """After each page, what it creates is removed, because another page creates it too."""
+    """After each page, remove what it creates, because another page creates it too."""
     yield
     for command in (
         f"kubectl delete secret/registry -n {names.NAMESPACE} --ignore-not-found",

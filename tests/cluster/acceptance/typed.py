@@ -1,9 +1,9 @@
 """
-Pages that people type from: their commands, what stands below each of them, and the page with what was printed instead.
+Pages whose commands readers type: the commands, the output below each of them, and the page with new output.
 
 A block begins with ```` ```console ````. A line that begins with `$ ` is a command; it prints the lines up to the next
-one. Ages, addresses and generated names are not compared, and neither is the width of columns. kubectl's warnings
-are left out: the warning of a waiting pod at its creation depends on which replica the API server happened to ask.
+one. Ages, addresses, generated names and the width of columns are not compared. kubectl's warnings are left out,
+because the warning at the creation of a waiting pod depends on which replica the API server asked.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _CHANCE = (
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """One command of a page, and what the page says that it prints."""
+    """One command of a page, and the output that the page shows for it."""
 
     command: str
     prints: str
 
 
 def commands(page: str) -> list[Typed]:
-    """What a page has people type, in its order."""
+    """The commands that a page tells readers to type, in order."""
     found: list[Typed] = []
     for block in _BLOCK.findall(page):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -48,14 +48,14 @@ def commands(page: str) -> list[Typed]:
 
 
 def compared(printed: str) -> str:
-    """What is printed, without what chance decides."""
+    """The output without the parts that vary at random."""
     for pattern, instead in _CHANCE:
         printed = pattern.sub(instead, printed)
     return printed.strip()
 
 
 def renewed(page: str, printed: Sequence[str]) -> str:
-    """The page with what its commands printed, in their order."""
+    """The page with what its commands printed, in order."""
     rest = iter(printed)
 
     def block(match: re.Match[str]) -> str:

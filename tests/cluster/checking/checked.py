@@ -1,4 +1,6 @@
-"""What `kubectl gpufraction check` finds on the tests' cluster while nothing is wrong, and how a fault changes that."""
+"""
+The findings of `kubectl gpufraction check` on the tests' cluster while nothing is wrong, and how a fault changes them.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +17,31 @@ from tests.versions import WHOLE_PODS, shown
 
 IMAGE = "registry.example.com/gpufraction:0.1.0"
 _SAID = re.compile(r" \(it says: .*\)$")
-"""The API server's own words on a webhook that it cannot call, which differ between versions."""
+"""The API server's own message about a webhook that it cannot call. It differs between versions."""
 Line = tuple[str, str, str, str | None]
-"""Result, check, what was found, and the cure."""
+"""Result, check, finding, and cure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The findings in their order, by check."""
+    """The findings in order, by check."""
 
     by_check: dict[str, tuple[Line, ...]]
 
     @property
     def lines(self) -> list[Line]:
-        """All of them."""
+        """All findings."""
         return [line for lines in self.by_check.values() for line in lines]
 
     def but(self, *lines: Line, without: tuple[str, ...] = ()) -> Want:
-        """These in place of those of the same checks."""
+        """With these findings instead of those of the same checks."""
         changed = {check: tuple(line for line in lines if line[1] == check) for check in {line[1] for line in lines}}
         assert not changed.keys() - self.by_check.keys()
         return Want(self.by_check | changed | {check: () for check in without})
 
 
 def check(kubeconfig: Path, *arguments: str) -> list[Line]:
-    """The findings; the exit status agrees with them."""
+    """Run the check. Returns the findings; the exit status must agree with them."""
     out, err = io.StringIO(), io.StringIO()
     flags = ("--kubeconfig", str(kubeconfig), "-o", "json")
     status = main(["check", *arguments, *flags], out=out, err=err, environment={})
@@ -56,16 +58,16 @@ SEEN: Line = (
     "kustomize edit add component manifests/components/hide-gpus && kubectl apply -k YOUR_KUSTOMIZATION; then the same "
     "with guard-gpus: see docs/multitenant.md",
 )
-"""What is found wherever the components that hide GPUs are not there."""
+"""The findings wherever the components that hide GPUs are not installed."""
 
 
 def ok(check_: str, found: str) -> Line:
-    """A finding that is well."""
+    """A finding that is OK."""
     return ("OK", check_, found, None)
 
 
 def watched(nodes: str) -> Line:
-    """What is found of nodes whose agents see processes, as those of the playground do, and limit nothing."""
+    """The findings for nodes whose agents see processes, as those of the playground do, and enforce no limits."""
     found = f"{nodes}: use beyond a share is reported (watch), and nothing limits a program to its share"
     return (
         "WARN",
@@ -76,7 +78,7 @@ def watched(nodes: str) -> Line:
 
 
 def kubernetes(kube: Kube) -> Line:
-    """What is found of the server's version."""
+    """The finding about the server's version."""
     version = kube.version()
     lacks = "" if version >= WHOLE_PODS else "; requests of a whole pod (spec.resources) need 1.34"
     return ok("kubernetes", f"Kubernetes {shown(version)}{lacks}")

@@ -1,8 +1,8 @@
 """
 A cluster of two nodes for the findings of `kubectl gpufraction check`, on each control plane.
 
-The workloads of the manifests are applied too, alongside the programs that the playground runs, since the check looks
-at them. Their image is one that no node has, which nothing here pulls.
+The workloads of the manifests are applied too, alongside the programs that the playground runs, because the check reads
+them. No node has their image, and nothing here pulls it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def workloads() -> Iterator[JSON]:
     for document in installing.shipped():
         if document["kind"] in ("Deployment", "DaemonSet"):
             made = deepcopy(document)
-            # What a test changes of them is looked at, and never rolled out.
+            # The check reads the changes that a test makes here; they are never rolled out.
             made["spec"] |= {"updateStrategy": {"type": "OnDelete"}} if document["kind"] == "DaemonSet" else {}
             for container in made["spec"]["template"]["spec"]["containers"]:
                 container["image"] = IMAGE
@@ -67,7 +67,7 @@ def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, of which every finding is OK, before the test and afterwards."""
+    """The cluster, on which every finding is OK before the test and afterwards."""
     expect(running_cluster, healthy(running_cluster))
     yield running_cluster
     expect(running_cluster, healthy(running_cluster))
@@ -83,7 +83,7 @@ class BarePlane:
 
 @pytest.fixture(params=control_planes())
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BarePlane]:
-    """The cluster of somebody who thinks of installing."""
+    """The cluster of a user who considers an installation."""
     plane = request.param(lambda node: ())
     plane.start()
     try:
@@ -98,7 +98,7 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BarePlane]:
 
 
 def expect(cluster: Cluster, wanted: Want) -> None:
-    """The whole findings are these, at once or as soon as the cluster's programs have noticed."""
+    """Wait until these are all findings, which may take until the cluster's programs have noticed the change."""
     found: list[Line] = []
 
     def same() -> bool:

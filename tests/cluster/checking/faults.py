@@ -1,4 +1,4 @@
-"""What goes wrong on clusters, one thing at a time: each function breaks it, and mends it at the end of the context."""
+"""Faults of clusters, one at a time: each function breaks something, and repairs it at the end of the context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGURATION = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 
 @contextmanager
 def patched(kube: Kube, path: str, change: JSON, undo: JSON) -> Iterator[None]:
-    """A merge patch, and the one that takes it back."""
+    """Apply a merge patch, and afterwards the patch that reverts it."""
     kube.patch_merge(path, change)
     try:
         yield
@@ -50,7 +50,7 @@ def offered(kube: Kube, node: str, resource: str, amount: str) -> Iterator[None]
 
 @contextmanager
 def labelled(cluster: Cluster, path: str, **labels: str | None) -> Iterator[None]:
-    """Labels of an object; None takes one off."""
+    """Set labels of an object; None removes one."""
     before = cluster.kube.get(path)["metadata"].get("labels") or {}
     undo = {key: before.get(key) for key in labels}
     with patched(cluster.kube, path, {"metadata": {"labels": dict(labels)}}, {"metadata": {"labels": undo}}):
@@ -59,7 +59,7 @@ def labelled(cluster: Cluster, path: str, **labels: str | None) -> Iterator[None
 
 @contextmanager
 def deleted(cluster: Cluster, path: str) -> Iterator[None]:
-    """An object is not there."""
+    """Delete an object, and restore it afterwards."""
     before = cluster.kube.get(path)
     kept = {key: before["metadata"][key] for key in ("name", "namespace", "labels") if key in before["metadata"]}
     cluster.kube.delete(path)
@@ -71,7 +71,7 @@ def deleted(cluster: Cluster, path: str) -> Iterator[None]:
 
 @contextmanager
 def containers(cluster: Cluster, path: str, number: int, **changes: Any) -> Iterator[None]:
-    """Fields of one container of a workload; a value of a list is added to what is there."""
+    """Set fields of one container of a workload; the values of a list are added to the existing ones."""
     before = cluster.kube.get(path)["spec"]["template"]["spec"]["containers"]
     changed = {
         key: [*before[number].get(key, []), *value] if isinstance(value, list) else value
@@ -88,7 +88,7 @@ def containers(cluster: Cluster, path: str, number: int, **changes: Any) -> Iter
 
 @contextmanager
 def bundle(cluster: Cluster, value: str | None) -> Iterator[None]:
-    """Another caBundle in the webhook configuration; None takes it out."""
+    """Set another caBundle in the webhook configuration; None removes it."""
     webhooks = cluster.kube.get(CONFIGURATION)["webhooks"]
     changed = [each | {"clientConfig": each["clientConfig"] | {"caBundle": value}} for each in webhooks]
     with patched(cluster.kube, CONFIGURATION, {"webhooks": changed}, {"webhooks": webhooks}):
@@ -96,7 +96,7 @@ def bundle(cluster: Cluster, value: str | None) -> Iterator[None]:
 
 
 def expired_authority() -> str:
-    """A caBundle whose authority ended yesterday."""
+    """A caBundle whose authority expired yesterday."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "old")])
     now = datetime.now(UTC)
     made = (
@@ -123,7 +123,7 @@ def stopped(cluster: Cluster, program: str) -> Iterator[None]:
 
 @contextmanager
 def created(cluster: Cluster, *pods: PodBuilder, namespace: str) -> Iterator[None]:
-    """A namespace that nobody labelled, with pods."""
+    """A namespace without labels, with pods."""
     installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     cluster.await_account(namespace)
     for each in pods:
@@ -138,7 +138,7 @@ def created(cluster: Cluster, *pods: PodBuilder, namespace: str) -> Iterator[Non
 
 @contextmanager
 def program(cluster: Cluster, kind: str, plural: str, version: str, *objects: JSON) -> Iterator[None]:
-    """A kind of another program's is served, with objects. `version`: its group and version."""
+    """The API server serves a kind of another program, and has objects of it. `version`: its group and version."""
     group, _, served = version.partition("/")
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     definition = {
@@ -177,7 +177,7 @@ def _serves(kube: Kube, group: str) -> bool:
 
 @contextmanager
 def deployed(cluster: Cluster, deployment: JSON) -> Iterator[None]:
-    """A Deployment of another program's, without pods."""
+    """A Deployment of another program, without pods."""
     name = deployment["metadata"]["name"]
     cluster.kube.create(paths.deployments("default"), {"apiVersion": "apps/v1", "kind": "Deployment", **deployment})
     try:

@@ -1,7 +1,7 @@
 """
 Broken clusters, and everything that `kubectl gpufraction check` finds on each.
 
-Every case breaks one thing of a cluster that is well, compares all findings, and mends it.
+Every case breaks one thing in a healthy cluster, compares all findings, and repairs it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def refuses_host_paths(cluster: Cluster) -> Iterator[None]:
 
 
 def ray_cluster(**group: Any) -> JSON:
-    """A RayCluster whose autoscaler adds workers, each with a share."""
+    """A RayCluster whose autoscaler adds workers that each have a share."""
     share = {"limits": {"gpufraction.io/gpu-memory": "8Gi"}}
     template = {"spec": {"containers": [{"name": "worker", "image": "ray", "resources": share}]}}
     spec = {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"template": template, **group}]}

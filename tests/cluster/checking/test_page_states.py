@@ -1,4 +1,4 @@
-"""What the page of `kubectl gpufraction ui` says of broken clusters, and to whom."""
+"""What the page of `kubectl gpufraction ui` says about broken clusters, and to which users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACCOUNT = "system:serviceaccount:gpufraction-system:gpufraction-ui"
 
 
 class Page:
-    """The page's server, asked as a browser would."""
+    """The page's server, queried as a browser does."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -60,7 +60,7 @@ class Page:
 
 @contextmanager
 def page(kubeconfig: Path, *flags: str) -> Iterator[Page]:
-    """The page of the user of that kubeconfig."""
+    """The page for the user of that kubeconfig."""
     given = parser().parse_args(["ui", "--kubeconfig", str(kubeconfig), *flags])
     listening = WarningTransport(connect_transport(kubeconfig=str(kubeconfig), context=None, user_agent="test"))
     session = Session(given, Kube(listening), listening, "default")
@@ -128,7 +128,7 @@ def test_the_account_of_the_component_may_read_all_that_the_page_tells(cluster: 
 
 
 class _Prometheus(BaseHTTPRequestHandler):
-    """Answers each question with the question itself, as the label of a figure of now."""
+    """Answers each query with the query itself, as the label of a current value."""
 
     asked: ClassVar[list[str]] = []
 
@@ -148,14 +148,16 @@ class _Prometheus(BaseHTTPRequestHandler):
 
 
 def _own_address() -> str:
-    """An address of this machine that is not its loopback, which an Endpoints may not name; empty without one."""
+    """
+    An address of this machine other than its loopback address, which Endpoints may not contain; empty if there is none.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
         found.connect(("192.0.2.1", 9))  # sends nothing
         return str(found.getsockname()[0])
 
 
 def _unproxied(kube: Kube) -> str:
-    """Why the proxy does not reach it yet; the API server learns of a Service and its endpoints by watching."""
+    """Why the proxy does not reach it yet: the API server learns about a Service and its endpoints through watches."""
     try:
         kube.get(f"{paths.path('v1', 'services', 'default', 'prometheus:9090', 'proxy')}/ready", {"end": 0})
     except KubeError as error:
@@ -171,7 +173,7 @@ def test_prometheus_is_asked_through_the_api_servers_proxy(cluster: Cluster) -> 
     thread.start()
     port, metadata = server.server_address[1], {"name": "prometheus", "namespace": "default"}
     where, address = paths.pods("default", "prometheus"), _own_address()
-    # The proxy connects to addresses of pods alone.
+    # The proxy connects only to addresses of pods.
     target = {"kind": "Pod", **metadata}
     subset = {"addresses": [{"ip": address, "targetRef": target}], "ports": [{"port": port}]}
     container = {"name": "main", "image": "example.org/prometheus"}

@@ -1,4 +1,4 @@
-"""Requests and what is expected of the answers, the same for whatever API server answers them."""
+"""Requests and the expected answers, the same for every API server that answers them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. `path` is below the namespace unless it begins with a slash; a function gets the objects given."""
+    """
+    One request. `path` is below the namespace unless it begins with a slash; a function gets the existing objects.
+    """
 
     method: str
     path: str
@@ -47,33 +49,33 @@ class Ask:
 
 @dataclass(frozen=True)
 class Case:
-    """Objects that are there, a request, and what its answer must be and say."""
+    """Existing objects, a request, and what its answer must be and contain."""
 
     ask: Ask | Callable[[Mapping[str, JSON]], Ask]
     code: int
     reason: str = ""
     says: tuple[str | Worded, ...] = ()
-    """Parts of the message."""
+    """Parts that the message must contain."""
     shows: Any = None
-    """Parts of the object: every key here has this value there."""
+    """Parts of the object: every key here must have this value there."""
     given: tuple[Ask, ...] = ()
     since: Minor = (1, 30)
-    """The first version that has what is asked."""
+    """The first version that has the requested feature."""
 
 
 class Api:
-    """One namespace of one API server, as one user."""
+    """One namespace of one API server, for one user."""
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self._transport, self.namespace = transport, namespace
 
     @cached_property
     def version(self) -> Minor:
-        """The server's."""
+        """The server's version."""
         return Kube(self._transport).version()
 
     def ask(self, ask: Ask) -> Answer:
-        """Send it."""
+        """Send the request."""
         path = ask.path if ask.path.startswith("/") else f"/api/v1/namespaces/{self.namespace}/{ask.path}"
         headers = {"Accept": "application/json", **ask.headers}
         body = None
@@ -89,14 +91,14 @@ class Api:
         return Answer(response.status, answered, response.headers.get("warning", ""))
 
     def done(self, ask: Ask) -> JSON:
-        """The object that answers; anything but a success fails the test."""
+        """The object in the answer. Anything other than a success fails the test."""
         answer = self.ask(ask)
         assert answer.code < 400, f"{ask.method} {ask.path}: {answer.code} {answer.message}"
         return answer.body
 
 
 def check(api: Api, case: Case) -> None:
-    """Do what the case says and compare all that it promises, at once."""
+    """Do what the case says, and compare everything that it promises at once."""
     needs(case.since, api.version)
     given: dict[str, JSON] = {}
     for each in case.given:
@@ -114,7 +116,7 @@ def check(api: Api, case: Case) -> None:
 
 
 def part_of(found: Any, wanted: Any) -> Any:
-    """What of `found` is to be compared with `wanted`: of objects the wanted keys, of all else everything."""
+    """The part of `found` to compare with `wanted`: for objects the wanted keys, for everything else all of it."""
     if wanted is None:
         return None
     if isinstance(wanted, dict) and isinstance(found, dict):
@@ -152,7 +154,7 @@ def annotated(name: str, annotations: Mapping[str, Any]) -> JSON:
 
 
 def create(body: Any, **query: str) -> Ask:
-    """A pod."""
+    """A request that creates a pod."""
     return Ask("POST", "pods", body, query=query)
 
 
@@ -177,7 +179,7 @@ def bind(name: str, node: str, *, metadata: Mapping[str, Any] | None = None, **q
 
 
 def op(kind: str, path: str, value: Any = None) -> JSON:
-    """One operation of a JSON patch; without a value it has none."""
+    """One operation of a JSON patch. Without a value it has no `value`."""
     return {"op": kind, "path": path, **({} if value is None else {"value": value})}
 
 
@@ -199,5 +201,5 @@ WAITING = create(gated("p"))
 
 
 def titled(tables: Mapping[str, Mapping[str, Case]]) -> dict[str, Case]:
-    """The cases of several tables under the topic of each and their own sentence."""
+    """The cases of several tables, named by their topic and their own sentence."""
     return {f"{topic}: {sentence}": case for topic, cases in tables.items() for sentence, case in cases.items()}

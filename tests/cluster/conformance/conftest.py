@@ -1,4 +1,4 @@
-"""Both API servers, each with a fresh namespace for every test."""
+"""Both API servers, with a new namespace for every test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.clusters import control_planes
 
 @dataclass
 class Server:
-    """A control plane that runs."""
+    """A running control plane."""
 
     plane: ControlPlane
     directory: Path
@@ -49,7 +49,7 @@ def admin(server: Server) -> Transport:
 
 @pytest.fixture
 def api(server: Server, admin: Transport) -> Api:
-    """The administrator, in a namespace of this test's own in which pods can be created."""
+    """The administrator, in a namespace for this test alone in which pods can be created."""
     api = Api(admin, f"conformance-{next(server.numbers)}")
     labels = {"gpufraction.io/inject": "enabled", "test": api.namespace}
     api.done(Ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace, "labels": labels}}))

@@ -1,4 +1,4 @@
-"""An admission webhook on loopback that answers what a function returns, and its registration by URL."""
+"""An admission webhook on loopback that answers with the result of a function, and its registration by URL."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from tests.cluster.conformance.asking import JSON, Api, Ask, create, pod
 _PROBE = "conformance-probe"
 _names = itertools.count()
 Respond = Callable[[JSON, JSON], "JSON | bytes | int"]
-"""Of the path's name and the review's request: a response, a whole body, or a status."""
+"""From the path's name and the review's request to a response, a whole body, or a status."""
 
 
 class Hook:
-    """
-    A server whose every path is a webhook of its own; it records what it was asked. `days`: of its certificate.
-    """
+    """A server on which every path is a separate webhook. It records its requests. `days`: of its certificate."""
 
     def __init__(self, *, days: float = 30.0) -> None:
         self.seen: list[tuple[str, JSON]] = []
@@ -52,7 +50,7 @@ class Hook:
         self._server.server_close()
 
     def calls(self) -> list[tuple[str, JSON]]:
-        """Path names and requests, in their order, probes left out."""
+        """Path names and requests, in order, without probes."""
         return [(name, request) for name, request in self.seen if request.get("name") != _PROBE]
 
 
@@ -81,13 +79,13 @@ def _server(hook: Hook) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Silent."""
+            """Print nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that does not trust us is what some tests are about."""
+            """Some tests are about a client that does not trust the certificate."""
 
     return Server(("127.0.0.1", 0), Handler)
 
@@ -97,8 +95,8 @@ def registered(api: Api, hook: Hook, **webhooks: JSON) -> Iterator[None]:
     """
     Register webhooks for the creation of pods in the test's namespace, by path name in their order.
 
-    The API server takes a configuration up a moment after it was stored, so this waits until the first of them has
-    seen a probe.
+    The API server applies a configuration a moment after it was stored, so this waits until the first webhook has seen
+    a probe.
     """
     name = f"conformance-{next(_names)}"
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -137,7 +135,7 @@ def entry(api: Api, hook: Hook, called: str, about: JSON) -> JSON:
 
 
 def allowed(*operations: JSON, **more: Any) -> JSON:
-    """An answer that allows, with a JSON patch where operations are given."""
+    """An answer that allows the request, with a JSON patch if operations are given."""
     answer: JSON = {"allowed": True, **more}
     if operations:
         answer.update(patchType="JSONPatch", patch=base64.b64encode(json.dumps(operations).encode()).decode())

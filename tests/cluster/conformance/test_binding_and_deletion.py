@@ -1,4 +1,4 @@
-"""What happens to a pod afterwards: the binding to its node, and its deletion."""
+"""What happens to a pod after its creation: the binding to its node, and its deletion."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_answer(api: Api, case: Case) -> None:
 
 
 def test_a_binding_puts_its_annotations_on_the_pod(api: Api) -> None:
-    # A scheduler that takes the pod up at the same time may still write that no node is there.
+    # A scheduler that handles the pod at the same time may still write that no node is available.
     api.done(create(pod("p", schedulerName="nobody")))
     api.done(bind("p", "ghost", metadata={"annotations": {"a.io/x": "1"}}))
     found = api.done(get("p"))

@@ -1,4 +1,4 @@
-"""What the controller of ResourceClaims makes of a claim that was allocated, is deleted, and no pod has reserved."""
+"""What the controller of ResourceClaims does with an allocated claim that is deleted and reserved for no pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate and the pin: what one JSON patch may do to a waiting pod, and what nothing may."""
+"""The gate and the pin: what one JSON patch may do to a waiting pod, and what no patch may do."""
 
 from __future__ import annotations
 

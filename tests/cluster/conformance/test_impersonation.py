@@ -1,4 +1,4 @@
-"""Who acts as somebody else, with what rights, and who may not: kubectl's `--as`."""
+"""Which users may act as another user, with what rights, and which may not: kubectl's `--as`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_who_the_request_is_of(headers: JSON, info: JSON, api: Api) -> None:
 
 
 def granted(api: Api, rules: list[JSON], subject: JSON) -> None:
-    """A role in the test's namespace, bound to somebody."""
+    """A role in the test's namespace, bound to a user."""
     role = {"metadata": {"name": "some"}, "rules": rules}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "some"}
     binding = {"metadata": {"name": "some"}, "roleRef": reference, "subjects": [subject]}

@@ -25,7 +25,7 @@ def hook() -> Iterator[Hook]:
 
 @contextmanager
 def limited(api: Api, **item: JSON) -> Iterator[JSON]:
-    """A LimitRange for containers, which the API server acts by from a moment later on; as it is stored."""
+    """A LimitRange for containers, as it is stored. The API server applies it a moment after its creation."""
     item = {**item, "default": {**item.get("default", {}), SEEN: "1"}}
     body = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", **item}]}}
     made = api.done(Ask("POST", "limitranges", body))
@@ -38,7 +38,7 @@ def limited(api: Api, **item: JSON) -> Iterator[JSON]:
 
 def _dry(api: Api, body: JSON) -> JSON:
     answer = api.ask(create(body, dryRun="All"))
-    # Refused by the LimitRange: then it is acted by as well.
+    # Refused by the LimitRange, so the API server applies it.
     return answer.body if answer.code < 400 else pod("p", {SEEN: "1"})
 
 
@@ -48,7 +48,7 @@ def _limits(made: JSON) -> JSON:
 
 
 def _given(made: JSON) -> dict[str, Any]:
-    """By container what it has of the two resources; requests, then limits."""
+    """What each container has of the two resources: requests, then limits."""
     listed = [*made["spec"].get("initContainers", ()), *made["spec"]["containers"]]
     return {
         each["name"]: tuple(
@@ -64,7 +64,7 @@ def _without_mark(value: Any) -> Any:
 
 
 def several(limits: JSON | None = None) -> JSON:
-    """A pod of an init container and two others, of which the first has limits."""
+    """A pod with an init container and two others, of which the first has limits."""
     made = pod("p", limits)
     made["spec"]["containers"].append({"name": "side", "image": "x"})
     made["spec"]["initContainers"] = [{"name": "i", "image": "x"}]
@@ -154,7 +154,7 @@ def test_bounds(api: Api, item: JSON, limits: JSON, says: str) -> None:
 
 
 def taking_out(request: JSON) -> JSON:
-    """A webhook that takes the older resource out of every container."""
+    """A webhook that removes the older resource from every container."""
     return allowed(
         *(
             op("remove", f"/spec/containers/{at}/resources/{kind}/aliyun.com~1gpu-mem")

@@ -1,4 +1,4 @@
-"""Lists in pages, watches and their ends, and the tables that kubectl prints."""
+"""Paged lists, watches and how they end, and the tables that kubectl prints."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pages_are_of_one_version(api: Api) -> None:
 
 
 def watched(admin: Transport, api: Api, since: str, until: Callable[[JSON], bool], **query: str) -> list[JSON]:
-    """The events after `since`, until one of them is the last that matters."""
+    """The events after `since`, up to the one that is the last of interest."""
     seen = []
     path = f"/api/v1/namespaces/{api.namespace}/pods"
     for event in Kube(admin).watch(path, resource_version=since, query=query, timeout_seconds=15):
@@ -98,7 +98,7 @@ def test_a_watch_tells_what_happened_since(admin: Transport, api: Api) -> None:
     changed = api.done(merge("p", {"metadata": {"labels": {"a": "b"}}}))
     api.done(Ask("DELETE", "pods/p", query={"gracePeriodSeconds": "0"}))
     events = watched(admin, api, since, lambda event: event["type"] == "DELETED")
-    # The deletion itself is two changes: it is requested, and it is done.
+    # The deletion itself is two changes: the request, and the removal.
     assert summary(events) == [("ADDED", "p"), ("MODIFIED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions[:2] == [int(each["metadata"]["resourceVersion"]) for each in (made, changed)]
@@ -174,7 +174,7 @@ def test_a_tables_status(api: Api, admin: Transport, case: tuple[JSON, JSON, str
 
 
 def refused(admin: Transport, api: Api, since: str) -> tuple[int, str]:
-    """Why a watch from there cannot be; reported at once or as its first event, both of which clients must take."""
+    """Why a watch cannot start there. The error comes at once or as the first event; clients must handle both."""
     try:
         (event,) = watched(admin, api, since, lambda event: event["type"] == "ERROR")
     except KubeGone as gone:

@@ -1,4 +1,4 @@
-"""Where the agent writes: a node's capacity, and the status of a custom resource."""
+"""What the agent writes: a node's capacity, and the status of a custom resource."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = {"capacity": {"cpu": "4", "pods": "10"}, "allocatable": {"cpu": "4", "po
 
 @pytest.fixture
 def node(api: Api) -> Iterator[str]:
-    """A node that is nobody's: no kubelet learns of it before it is deleted."""
+    """A node without a program: no kubelet learns about it before it is deleted."""
     name = f"conformance-{next(_numbers)}"
     body = {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": {"unschedulable": True}, "status": FIRST}
     api.done(Ask("POST", "/api/v1/nodes", body))
@@ -88,7 +88,7 @@ def test_status_goes_through_its_subresource_alone(api: Api, node: str) -> None:
 
 @pytest.fixture
 def definition(api: Api) -> None:
-    """The shipped definition of GPUNodes, served."""
+    """The shipped definition of GPUNodes, once it is served."""
     body = next(each for each in installing.shipped() if each["kind"] == "CustomResourceDefinition")
     answer = api.ask(Ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body))
     assert answer.code in (201, 409), answer.message

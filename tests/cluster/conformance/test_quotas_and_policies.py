@@ -1,4 +1,4 @@
-"""What an administrator forbids: quotas over our resources, validating policies over our names, RBAC."""
+"""Restrictions by administrators: quotas over our resources, validating policies over our names, RBAC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HARD = {f"requests.{MEMORY}": "10Gi", f"requests.{CORES}": "100"}
 
 @contextmanager
 def quota(api: Api, hard: JSON) -> Iterator[None]:
-    """A quota that counts; its status comes a moment after it."""
+    """A quota that is in effect; its status comes a moment after its creation."""
     api.done(Ask("POST", "resourcequotas", {"metadata": {"name": "gpu"}, "spec": {"hard": hard}}))
     wait_for(lambda: status(api).get("hard") == hard and "used" in status(api), "the quota has no status")
     yield
@@ -94,7 +94,7 @@ KEEP_THE_GATE = (
 
 @contextmanager
 def policy(api: Api, operation: str, *validations: JSON, probe: Ask, **spec: object) -> Iterator[str]:
-    """A policy for this namespace's pods; waits until it denies the probe."""
+    """A policy for this namespace's pods, once it denies the probe."""
     name = api.namespace
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": ["pods"]}
     body = {
@@ -207,7 +207,7 @@ def test_who_may_list_one_object_may_do_so_by_its_name_alone(server: Server, api
         watched = {**query, "watch": "1", "timeoutSeconds": "1"}
         return [reader.ask(Ask("GET", "configmaps", query=each)).code for each in (query, watched)]
 
-    # A real API server follows its roles by a watch.
+    # A real API server learns its roles through a watch.
     wait_for(lambda: codes(fieldSelector="metadata.name=one") == [200, 200], "the role does not work")
     selectors = ("metadata.name=two", "metadata.name!=one", "metadata.namespace=one")
     assert [codes(fieldSelector=each) for each in selectors] == [[403, 403]] * 3

@@ -1,4 +1,4 @@
-"""The user of a token and what a user may do, as programs that are scraped ask an API server."""
+"""The user of a token and what a user may do, as programs with metrics ask an API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a pod may be: extended resources, names of annotations, environment from fields, and what is no pod at all."""
+"""
+Which pods are valid: extended resources, names of annotations, environment from fields, and objects that are not pods.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,13 @@ def from_field(path: str) -> Ask:
 
 
 def no_integer(quoted: str) -> tuple[str | Worded, ...]:
-    """Of the container's limit that is no whole number."""
+    """The message about a limit of the container that is not an integer."""
     before = Worded(QUOTED_VALUES, now=f'Invalid value: "{quoted}"', before="Invalid value: resource.Quantity")
     return (f"spec.containers[0].resources.limits[{MEMORY}]: Invalid value: ", before, ": must be an integer")
 
 
 def held(amount: str) -> JSON:
-    """The amount as limit and, by default, as request."""
+    """The amount as the limit and, by default, as the request."""
     resources = {"limits": {MEMORY: amount}, "requests": {MEMORY: amount}}
     return {"spec": {"containers": [{"resources": resources}]}}
 

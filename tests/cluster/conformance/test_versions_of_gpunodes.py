@@ -1,4 +1,4 @@
-"""A GPUNode in both of its versions: what one program writes in the one, another reads in the other."""
+"""A GPUNode in both of its versions: what one program writes in one version, another reads in the other."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def shipped() -> JSON:
 
 
 def former() -> JSON:
-    """The one of the release before, which knows the first version alone."""
+    """The definition of the previous release, which knows only the first version."""
     definition = shipped()
     definition["spec"]["versions"] = definition["spec"]["versions"][:1]
     return definition
 
 
 def later() -> JSON:
-    """The one of a later release, which stores the second version."""
+    """The definition of a later release, which stores the second version."""
     definition = shipped()
     for version in definition["spec"]["versions"]:
         version["storage"] = version["name"] == SECOND
@@ -44,14 +44,14 @@ def later() -> JSON:
 
 
 def replace(api: Api, definition: JSON) -> Answer:
-    """Put this definition in place of the one that is there, as `kubectl replace` does."""
+    """Replace the existing definition with this one, as `kubectl replace` does."""
     present = api.done(Ask("GET", DEFINITION))
     about = {**definition["metadata"], "resourceVersion": present["metadata"]["resourceVersion"]}
     return api.ask(Ask("PUT", DEFINITION, {**definition, "metadata": about}))
 
 
 def define(api: Api, definition: JSON) -> None:
-    """The same, until its versions are served and no others."""
+    """Replace the definition, and wait until exactly its versions are served."""
     answer = api.ask(Ask("POST", DEFINITIONS, definition))
     if answer.code == 409:
         answer = replace(api, definition)
@@ -69,7 +69,7 @@ def path(version: str, name: str = "", sub: str = "") -> str:
 
 @pytest.fixture
 def gpunodes(api: Api) -> Iterator[Api]:
-    """The API server with our definition, which the next test has again."""
+    """The API server with our definition, which is restored for the next test."""
     define(api, shipped())
     yield api
     put_back(api)
@@ -92,12 +92,12 @@ def without_version(found: JSON) -> JSON:
 
 
 def content(found: JSON) -> Any:
-    """What an object says, without what the API server keeps about its writers."""
+    """The content of an object without the API server's records about its writers."""
     return {k: v for k, v in found["metadata"].items() if k != "managedFields"}, found["status"]
 
 
 def first_lines(response: Response, count: int) -> list[bytes]:
-    """The first lines of a body that is still on its way."""
+    """The first lines of a body that is still arriving."""
     text = b""
     for chunk in response.chunks():
         text += chunk
@@ -168,7 +168,7 @@ def test_clients_that_choose_no_version_get_the_next(gpunodes: Api) -> None:
 
 
 def test_a_rollback_to_the_first_version_keeps_every_object(gpunodes: Api) -> None:
-    """What a program of the release before finds, and what the next upgrade finds of what that program wrote."""
+    """What a program of the previous release finds, and what the next upgrade finds of what that program wrote."""
     before = made(gpunodes, SECOND, "rollback")
     define(gpunodes, former())
     assert content(gpunodes.done(Ask("GET", path(FIRST, "rollback")))) == content(before)
@@ -178,7 +178,7 @@ def test_a_rollback_to_the_first_version_keeps_every_object(gpunodes: Api) -> No
 
 
 def test_the_stored_version_changes_and_goes_back(gpunodes: Api) -> None:
-    """A later release stores the second version: one may go back to this release, and not to the one before it."""
+    """A later release stores the second version: a return to this release works, but not to the one before."""
     made(gpunodes, FIRST, "stored")
     define(gpunodes, later())
     wrote = gpunodes.done(Ask("PATCH", path(FIRST, "stored", "status"), {"status": {"driverVersion": "7"}}, MERGE))
@@ -189,7 +189,7 @@ def test_the_stored_version_changes_and_goes_back(gpunodes: Api) -> None:
     answer = replace(gpunodes, former())
     assert answer.code == 422
     assert f"missing from spec.versions; {SECOND} was previously a storage version" in answer.message
-    # Every GPUNode is written again within its heartbeat, and so in the version that is stored now.
+    # Every GPUNode is written again within its heartbeat, and then in the version that is stored now.
     for item in gpunodes.done(Ask("GET", path(FIRST)))["items"]:
         name = item["metadata"]["name"]
         change = {"status": {"observedAt": "2026-01-01T00:00:00Z"}}

@@ -1,4 +1,4 @@
-"""What a tenant is told of a manifest as it is applied: the policy of `release.warnings`, on both API servers."""
+"""What a tenant reads when applying a manifest: the policy of `release.warnings`, on both API servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _PATHS = {
 
 @dataclass(frozen=True)
 class Made:
-    """A manifest: a container's limits, an init container's, and annotations of the template and of the workload."""
+    """
+    A manifest: limits of a container and of an init container, and annotations of the template and of the workload.
+    """
 
     limits: JSON = field(default_factory=dict)
     init: JSON = field(default_factory=dict)
@@ -38,7 +40,7 @@ class Made:
     own: Mapping[str, str] = field(default_factory=dict)
     kind: str = "Deployment"
     label: str = "enabled"
-    """What the namespace has as `gpufraction.io/inject`; empty: no label."""
+    """The namespace's value of `gpufraction.io/inject`; empty for no label."""
     owned: bool = False
 
     def body(self, name: str) -> JSON:
@@ -72,7 +74,7 @@ def path(api: Api, kind: str) -> str:
 
 
 def warned(api: Api, ask: Ask) -> list[str]:
-    """The warnings of a request that succeeds, without what the API server puts before each."""
+    """The warnings of a request that succeeds, without the API server's prefix."""
     answer = api.ask(ask)
     assert answer.code < 300, answer.message
     return [text.replace('\\"', '"').removeprefix(_BEFORE) for text in _WARNING.findall(answer.warnings)]
@@ -84,7 +86,7 @@ def applied(api: Api, made: Made) -> Ask:
 
 @pytest.fixture(scope="module")
 def warning(server: Server) -> Iterator[None]:
-    """The policy is in force."""
+    """The API server with the policy in effect."""
     api = Api(server.transport(), "default")
     policies, bindings = f"{_GROUP}/validatingadmissionpolicies", f"{_GROUP}/validatingadmissionpolicybindings"
     for kind, body in zip((policies, bindings), documents(MANIFESTS / "policies" / "warnings.yaml"), strict=True):

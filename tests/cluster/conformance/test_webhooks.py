@@ -1,4 +1,4 @@
-"""What a mutating webhook is asked, and what happens to each of its answers."""
+"""What the API server sends to a mutating webhook, and what it does with each answer."""
 
 from __future__ import annotations
 

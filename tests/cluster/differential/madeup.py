@@ -1,4 +1,4 @@
-"""Clusters and pods made up from a seed, with a little of everything that kube-scheduler's filters look at."""
+"""Clusters and pods generated from a seed, with a little of everything that kube-scheduler's filters read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _IN_TREE = {
     "cinder": ("kubernetes.io/cinder", "cinder.csi.openstack.org", "topology.cinder.csi.openstack.org/zone"),
     "portworxVolume": ("kubernetes.io/portworx-volume", "pxd.portworx.com", ""),
 }
-"""Disks of cloud providers: their plugin, the CSI driver in its place, and that driver's label for zones."""
+"""Disks of cloud providers: their plugin, the CSI driver that replaces it, and that driver's label for zones."""
 NIC, CARD, HUGE = "example.com/nic", "example.com/card", "hugepages-2Mi"
-"""An extended resource that nodes have, one that a DeviceClass stands for, and huge pages."""
+"""An extended resource that nodes have, one that a DeviceClass offers, and huge pages."""
 RESTARTS = "RestartAllContainersOnContainerExits"
 _KEYS = (ZONE, RACK, HOST)
 _APPS = ("a", "b", "c")
@@ -29,7 +29,7 @@ BOUND = "pv.kubernetes.io/bind-completed"
 
 @dataclass
 class State:
-    """The objects of one cluster, by the path of their collection, in the order in which to create them."""
+    """The objects of one cluster, by the path of their collection, in the order in which they must be created."""
 
     nodes: list[JSON] = field(default_factory=list)
     namespaces: list[JSON] = field(default_factory=list)
@@ -42,11 +42,11 @@ class State:
     attachments: list[JSON] = field(default_factory=list)
     device_classes: list[JSON] = field(default_factory=list)
     device_claims: list[JSON] = field(default_factory=list)
-    """Each with its status, which is written after it was created."""
+    """Each with its status, which is written after the object was created."""
     pods: list[JSON] = field(default_factory=list)
     services: list[JSON] = field(default_factory=list)
     controllers: list[tuple[str, JSON]] = field(default_factory=list)
-    """With their plurals."""
+    """The kinds with their plurals."""
     statuses: dict[str, JSON] = field(default_factory=dict)
     """What is written to the status of placed pods, by name."""
     terminating: set[str] = field(default_factory=set)
@@ -80,7 +80,7 @@ def state(random: Random, nodes: int = 9, pods: int = 24) -> State:
 
 
 def probes(random: Random, made: State, number: int) -> list[JSON]:
-    """Pods that ask for a node."""
+    """Pods that request a node."""
     return [_pod(random, f"probe-{each}", made, placed=False) for each in range(number)]
 
 
@@ -223,7 +223,7 @@ def _volume(random: Random, name: str, made: State) -> JSON:
     if roll < 0.4:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [_expression(random)]}]}}
     elif roll < 0.6:
-        several = () if "gcePersistentDisk" in spec else ("a__b",)  # of these the original makes an error
+        several = () if "gcePersistentDisk" in spec else ("a__b",)  # kube-scheduler reports these as an error
         labels[random.choice((ZONE, OLD_ZONE))] = random.choice(("a", "b", "c", *several))
     if in_tree and random.random() < 0.3:
         old = [{"key": OLD_ZONE, "operator": "In", "values": random.sample("abc", 2)}]
@@ -236,7 +236,7 @@ def _volume(random: Random, name: str, made: State) -> JSON:
 
 
 def _disk(random: Random, name: str) -> JSON:
-    """The source of a volume on a disk of a cloud provider."""
+    """A volume source on a disk of a cloud provider."""
     kind, handle = random.choice(list(_IN_TREE)), random.choice((name, "shared"))
     match kind:
         case "awsElasticBlockStore":
@@ -395,7 +395,7 @@ def _claim_of_pod(random: Random) -> JSON:
 
 
 def _resources(random: Random, spec: JSON) -> None:
-    """Requests of containers, of sidecars and init containers alongside them, and of the pod itself."""
+    """Requests of containers, of sidecars and init containers, and of the pod itself."""
     for container in spec["containers"]:
         found = _requests(random)
         if found:
@@ -440,7 +440,7 @@ def _own_resources(random: Random) -> JSON:
 
 
 _WHOLE = {"cpu": "4", "memory": "6Gi", HUGE: "8Mi"}
-"""What pods ask for themselves: no less than any of their containers."""
+"""Requests of the pod itself: at least those of each of its containers."""
 
 
 def _requests(random: Random) -> JSON:
@@ -463,7 +463,7 @@ def _requests(random: Random) -> JSON:
 
 
 def _resize(random: Random, spec: JSON) -> JSON:
-    """What a node says of a pod that is resized in place."""
+    """What a node reports about a pod that is resized in place."""
     status: JSON = {}
     amounts = {"cpu": random.choice(("100m", "1", "3")), "memory": random.choice(("256Mi", "2Gi"))}
     for kind, containers in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
@@ -558,7 +558,7 @@ def _selector(random: Random) -> JSON | None:
 
 
 def _names_version(selector: JSON) -> bool:
-    """Whether the API server would refuse the key in `matchLabelKeys` alongside this selector."""
+    """Whether the API server would refuse the key in `matchLabelKeys` together with this selector."""
     return any(each["key"] == "version" for each in selector.get("matchExpressions", []))
 
 
@@ -584,7 +584,7 @@ def _constraint(random: Random, key: str) -> JSON:
 
 
 def with_preferences(random: Random, made: State) -> None:
-    """Let the pods of a cluster prefer something, and add Services and controllers that select pods."""
+    """Give the pods of a cluster preferences, and add Services and controllers that select pods."""
     for pod in made.pods:
         if random.random() < 0.6:
             _prefer(random, pod["spec"].setdefault("affinity", {}))
@@ -604,7 +604,7 @@ def with_preferences(random: Random, made: State) -> None:
 
 
 def preferring(random: Random, made: State, number: int) -> list[JSON]:
-    """Pods that prefer some nodes and can be on most."""
+    """Pods that prefer some nodes and can run on most."""
     return [_preferring(random, f"prefers-{each}", made) for each in range(number)]
 
 

@@ -1,9 +1,10 @@
 """
-What kube-scheduler itself says of a pod: a filter extender is handed all nodes that its filters leave, in one cycle.
+What kube-scheduler itself decides about a pod: in one cycle, a filter extender receives all nodes that its filters
+leave.
 
 The extender refuses all of them, so nothing is bound, nominated or reserved, and a probe changes nothing for the next.
-It is called only where some node is left; a pod for which it was not called has the condition `PodScheduled`, with what
-the scheduler says.
+It is called only if a node is left. A pod for which it was not called has the condition `PodScheduled` with the
+scheduler's message.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ WHOLE = "judge-all"
 
 
 _FILTERS_ALONE = ("NodeUnschedulable", "NodeName", "TaintToleration")
-"""Plugins that prepare nothing before they filter."""
+"""Plugins that need no preparation before they filter."""
 
 
 def only(plugin: str) -> str:
-    """The schedulerName of the profile with this filter alone."""
+    """The schedulerName of the profile that has only this filter."""
     return f"judge-{plugin.lower()}"
 
 
@@ -56,7 +57,7 @@ class Extender:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
@@ -64,7 +65,7 @@ class Extender:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -103,7 +104,7 @@ def _configuration(kubeconfig: Path, port: int, plugins: Sequence[str]) -> JSON:
 
 @contextmanager
 def judging(server: RealServer, plugins: Sequence[str]) -> Iterator[Extender]:
-    """Run the server's kube-scheduler with the default profile and one for each of the plugins."""
+    """Run the server's kube-scheduler with the default profile and one profile for each of the plugins."""
     extender = Extender()
     try:
         file = server.directory / "judging.json"
@@ -121,6 +122,6 @@ def judging(server: RealServer, plugins: Sequence[str]) -> Iterator[Extender]:
 
 
 def verdict(pod: Mapping[str, Any]) -> JSON | None:
-    """The condition `PodScheduled` of a pod that was judged; None where it was not yet."""
+    """The condition `PodScheduled` of a pod that was judged; None before that."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return next((dict(each) for each in conditions if each["type"] == "PodScheduled"), None)

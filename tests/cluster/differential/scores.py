@@ -1,7 +1,7 @@
 """
-What kube-scheduler's own plugins score: it logs each score, of each plugin and node, at the highest verbosity.
+The scores of kube-scheduler's own plugins: at the highest verbosity it logs each score of each plugin and node.
 
-No extender is asked, so a pod is bound to the node that won. One pod is there at a time.
+There is no extender, so a pod is bound to the winning node. There is one pod at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from playground.realapi.server import RealServer
 
 JSON = dict[str, Any]
 Scores = Mapping[str, Mapping[str, int]]
-"""By plugin and node; weighed, as they are added up."""
+"""By plugin and node; weighted, as they are added up."""
 _LINE = re.compile(
     r'"Plugin scored node for pod" pod="(?P<pod>[^"]*)" plugin="(?P<plugin>[^"]*)" node="(?P<node>[^"]*)" '
     r"score=(?P<score>[0-9]+)"
@@ -27,7 +27,7 @@ _LINE = re.compile(
 
 
 def _configuration(kubeconfig: Path, profiles: Mapping[str, JSON]) -> JSON:
-    """`profiles`: what each says of `addedAffinity` and `defaultConstraints`, as in our options."""
+    """`profiles`: the `addedAffinity` and `defaultConstraints` of each, as in our options."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -56,7 +56,7 @@ def _configuration(kubeconfig: Path, profiles: Mapping[str, JSON]) -> JSON:
 
 @contextmanager
 def scoring(server: RealServer, profiles: Mapping[str, JSON]) -> Iterator[Path]:
-    """Run the server's kube-scheduler with these profiles. Its log, which has the scores."""
+    """Run the server's kube-scheduler with these profiles. Yields its log, which has the scores."""
     file = server.directory / "scoring.json"
     file.write_text(json.dumps(_configuration(server.certified(SCHEDULER), profiles)))
     flags = [f"--config={file}", "--secure-port=0", "--bind-address=127.0.0.1", "--vmodule=schedule_one=10"]
@@ -70,7 +70,7 @@ def scoring(server: RealServer, profiles: Mapping[str, JSON]) -> Iterator[Path]:
 
 
 def read(log: Path) -> dict[str, dict[str, dict[str, int]]]:
-    """The scores in the log by pod, which is `namespace/name`, plugin and node."""
+    """The scores in the log by pod (`namespace/name`), plugin and node."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for each in _LINE.finditer(log.read_text(errors="replace")):
         by_plugin = found.setdefault(each["pod"], {})

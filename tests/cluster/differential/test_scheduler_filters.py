@@ -1,8 +1,9 @@
 """
-Our filters alongside kube-scheduler's own: the same nodes for thousands of made-up pods, node by node and rule by rule.
+Our filters compared with kube-scheduler's own: both accept the same nodes for thousands of generated pods, node by node
+and rule by rule.
 
-Nothing but an API server and a kube-scheduler runs, so the cluster stands still while pods are judged. A pod that we
-judge is the one that its author wrote, as a webhook sees it: the API server merges label keys later.
+Only an API server and a kube-scheduler run, so the cluster does not change while pods are judged. Our filters judge a
+pod as its author wrote it, which is how a webhook sees it: the API server merges label keys later.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SEED = int(os.environ.get("GPUFRACTION_DIFFERENTIAL_SEED", "1"))
 _PROBES = 40
 _STORAGE, _DEVICES = "storage.k8s.io/v1", "resource.k8s.io/v1"
 GPU = Gpu("GPU-0", 0, "any", 1, 1)
-"""Our filter of nodes refuses those without GPUs first; kube-scheduler knows no GPUs."""
+"""Our filter of nodes first refuses those without GPUs, which kube-scheduler does not know."""
 Accepts = Callable[[PodNeeds, NodeState], bool]
 Rule = Callable[[PodRules, PodNeeds, Cluster], Check | None]
 
@@ -74,7 +75,7 @@ _BEYOND: Mapping[str, Rule] = {
     "DynamicResources": clusterfilters.resource_claims.check,
 }
 _PLUGINS = (*_OF_ONE_NODE, *_BEYOND)
-"""All filters of the default profile that are on in 1.36."""
+"""All filters of the default profile that are enabled in 1.36."""
 
 
 def _tolerates_cordon(needs: PodNeeds) -> bool:
@@ -83,13 +84,13 @@ def _tolerates_cordon(needs: PodNeeds) -> bool:
 
 @dataclass
 class Sums:
-    """What all states together show."""
+    """The sums over all states."""
 
     states: int = 0
     pods: int = 0
     verdicts: int = 0
     unevaluated: int = 0
-    """Verdicts that are left to kube-scheduler, of which only one side is compared."""
+    """Verdicts that are left to kube-scheduler, and so compared in one direction only."""
     differences: int = 0
 
 
@@ -209,7 +210,7 @@ def _load_pod(kube: Kube, pod: JSON, state: State) -> None:
 
 
 def cache_of(kube: Kube) -> Cache:
-    """The objects as they are stored, read and counted by the allocator's own cache."""
+    """The stored objects, read and counted by the allocator's own cache."""
     cache = Cache(engine=Engine())
     nodes, listed, namespaces = (kube.list(paths.path("v1", each)).items for each in ("nodes", "pods", "namespaces"))
     for node in nodes:
@@ -231,7 +232,7 @@ def cache_of(kube: Kube) -> Cache:
 
 
 def _probed(kube: Kube, extender: Extender, written: list[JSON]) -> list[tuple[JSON, JSON, str]]:
-    """Each pod in each profile as it is stored and judged, as it was written, and the profile."""
+    """Each pod in each profile: as stored and judged, as written, and the profile."""
     stored: list[tuple[JSON, JSON, str]] = []
     for profile in (original.WHOLE, *map(original.only, _PLUGINS)):
         for pod in written:
@@ -260,7 +261,7 @@ def _probed(kube: Kube, extender: Extender, written: list[JSON]) -> list[tuple[J
 
 
 def _waits_for_claim(kube: Kube, pod: JSON) -> bool:
-    """Whether kube-scheduler does not even try the pod, whatever its profile, because a claim is missing or going."""
+    """Whether kube-scheduler does not even try the pod, in any profile, because a claim is missing or being deleted."""
     for claim in pod["spec"].get("resourceClaims", ()):
         if "resourceClaimName" not in claim:
             return True
@@ -274,7 +275,7 @@ def _waits_for_claim(kube: Kube, pod: JSON) -> bool:
 
 
 def _accepted(pods: list[tuple[JSON, JSON, str]], extender: Extender) -> str:
-    """How many nodes each profile accepts in all, so that a glance shows whether both answers occur."""
+    """How many nodes each profile accepts in total, to show that both answers occur."""
     counts: Counter[str] = Counter()
     for pod, _, profile in pods:
         counts[profile] += len(extender.left.get(pod["metadata"]["uid"], ()))
@@ -283,8 +284,8 @@ def _accepted(pods: list[tuple[JSON, JSON, str]], extender: Extender) -> str:
 
 def _compared(pod: JSON, written: JSON, profile: str, cache: Cache, extender: Extender) -> tuple[list[str], int]:
     """
-    Where we judge the pod otherwise, and about how many nodes something is left to kube-scheduler. Of these it may
-    accept fewer than we do.
+    Where our verdict on the pod differs, and for how many nodes something is left to kube-scheduler. It may accept
+    fewer of those nodes than we do.
     """
     theirs = extender.left.get(pod["metadata"]["uid"], frozenset())
     spec = {**written, "metadata": {**written["metadata"], "uid": pod["metadata"]["uid"]}}

@@ -1,7 +1,8 @@
 """
-Our preferences alongside kube-scheduler's own scores: the same for made-up pods, node by node and plugin by plugin.
+Our preferences compared with kube-scheduler's own scores: they are the same for generated pods, node by node and plugin
+by plugin.
 
-One profile has default topology spread constraints and an added affinity. There the nodes that pass are compared too.
+One profile has default topology spread constraints and an added affinity. For it, the nodes that pass are compared too.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def test_each_node_is_scored_as_kube_scheduler_scores_it(server: RealServer, log
 
 
 class _Judged:
-    """One pod that kube-scheduler has placed, or not."""
+    """One pod after kube-scheduler has placed it, or not."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class _Judged:
         self.compared = self.unequal = 0
 
     def differences(self) -> Iterator[str]:
-        """Where we and kube-scheduler differ."""
+        """Where our scores and kube-scheduler's differ."""
         theirs = {name for by_node in self._theirs.values() for name in by_node}
         passed = theirs or ({self._bound} - {""})
         if passed != self._mine.keys():
@@ -152,7 +153,7 @@ class _Judged:
             reported = self._theirs.get(plugin, dict.fromkeys(mine, 0))
             self.compared += len(mine)
             self.unequal += len(mine) if len(set(reported.values())) > 1 else 0
-            # Scores that are the same for all nodes decide nothing, and the original has some where we have none.
+            # Scores that are equal for all nodes decide nothing; kube-scheduler has some of those where we have none.
             if mine != reported and len({*mine.values()}) + len({*reported.values()}) > 2:
                 yield f"{self._name} {plugin}: ours {mine}, theirs {reported}: {self._spec}"
 
@@ -178,7 +179,7 @@ def _clear_selecting(kube: Kube) -> None:
 
 
 def _neighbours(kube: Kube) -> Neighbours:
-    """The objects as they are stored, in the allocator's own cache."""
+    """The stored objects, in the allocator's own cache."""
     found = Neighbours()
     for node in kube.list(paths.path("v1", "nodes")).items:
         found.put_node(attributes.facts(node))
@@ -197,7 +198,7 @@ def _neighbours(kube: Kube) -> Neighbours:
 
 
 def _placed(kube: Kube, pod: JSON, profile: str, seed: int) -> JSON:
-    """The pod as it is once kube-scheduler has judged it. It is deleted then."""
+    """The pod once kube-scheduler has judged it. The pod is deleted then."""
     space, name = pod["metadata"]["namespace"], f"{pod['metadata']['name']}-{profile}-{seed}"
     named = {**pod, "metadata": {**pod["metadata"], "name": name}, "spec": {**pod["spec"], "schedulerName": profile}}
     kube.create(paths.pods(space), named)

@@ -1,5 +1,5 @@
 """
-Cluster Autoscaler's own program alongside a control plane; its `kwok` provider makes a node by writing the object.
+Runs Cluster Autoscaler's own program with a control plane; its `kwok` provider creates a node by writing the object.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ _FLAGS = (
     "--user-agent=cluster-autoscaler",
     "--v=3",
 )
-"""What the documentation tells an administrator to set, and times in seconds where the defaults are minutes."""
+"""The settings that the documentation tells an administrator to use, with seconds where the defaults are minutes."""
 
 
 def assets() -> Path | str:
-    """The folder with the program and its CRDs, or one line on what is missing."""
+    """The folder with the program and its CRDs, or one line that says what is missing."""
     return engine.assets(PROGRAM, DEFINITIONS)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group of equal nodes, none at first. `resources`: extended ones that a node has from the start."""
+    """A group of equal nodes, initially empty. `resources`: extended resources that a node has from the start."""
 
     name: str
     most: int = 20
@@ -82,7 +82,7 @@ class Group:
     resources: Mapping[str, str] = field(default_factory=dict)
 
     def template(self) -> JSON:
-        """The Node that the provider copies; each copy gets a name of its own, and so no hostname yet."""
+        """The Node that the provider copies. Each copy gets a new name, so there is no hostname yet."""
         spec = NodeSpec(
             name=self.name,
             cpu=self.cpu,
@@ -90,7 +90,7 @@ class Group:
             labels={**self.labels, GROUP_LABEL: self.name},
             taints=self.taints,
         )
-        # A heartbeat of long ago is no fault: nobody judges these nodes by it.
+        # An old heartbeat is no fault, because nothing judges these nodes by it.
         node = node_object(spec, 1.7e9)
         node["metadata"]["annotations"] = {_LIMIT.format("min"): "0", _LIMIT.format("max"): str(self.most)}
         del node["metadata"]["labels"]["kubernetes.io/hostname"]
@@ -101,14 +101,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """The program that runs, and what it made."""
+    """The running program, and what it created."""
 
     kube: Kube
     program: Program
     url: str
 
     def nodes(self, group: str = "") -> list[JSON]:
-        """Its nodes of a group, or of all groups."""
+        """The nodes of a group, or of all groups."""
         return [
             each
             for each in self.kube.list(paths.path("v1", "nodes")).items
@@ -117,7 +117,7 @@ class Autoscaler:
         ]
 
     def request(self, name: str, template: JSON, count: int, namespace: str = NAMESPACE) -> None:
-        """A ProvisioningRequest for so many pods of the template, which are never created."""
+        """A ProvisioningRequest for this many pods of the template, which are never created."""
         document = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name}, "template": template}
         self.kube.create(paths.path("v1", "podtemplates", namespace), document)
         sets = [{"count": count, "podTemplateRef": {"name": name}}]
@@ -134,22 +134,23 @@ class Autoscaler:
         return list(self.kube.list(paths.path(GROUP_VERSION, "provisioningrequests", namespace)).items)
 
     def is_provisioned(self, name: str, namespace: str = NAMESPACE) -> bool:
-        """Whether it says that the request's nodes are on their way."""
+        """Whether it says that the request's nodes are being created."""
         found = self.kube.get(paths.path(GROUP_VERSION, "provisioningrequests", namespace, name))
         conditions = (found.get("status") or {}).get("conditions") or []
         return any(each["type"] == "Provisioned" and each["status"] == "True" for each in conditions)
 
     def forget_requests(self, namespace: str = NAMESPACE) -> None:
-        """Delete the requests and their templates; as long as a request is there, its nodes stay for ten minutes."""
+        """Delete the requests and their templates. As long as a request exists, its nodes stay for ten minutes."""
         self.kube.delete(paths.path(GROUP_VERSION, "provisioningrequests", namespace))
         self.kube.delete(paths.path("v1", "podtemplates", namespace))
 
     def served_again(self) -> int:
         """
-        The nodes that it brought beyond what ProvisioningRequests requested, by its log.
+        The nodes that it added beyond those that ProvisioningRequests requested, according to its log.
 
-        It writes that a request is accepted, and from the state before that, that it is provisioned. Where the second
-        write fails, it serves the request again, by a list of nodes that may lack some of those that it just made.
+        It writes that a request is accepted and then, from the state before that write, that it is provisioned. If the
+        second write fails, it serves the request again, with a list of nodes that may lack some of those that it just
+        created.
         """
         served: set[str] = set()
         request, again = "", 0
@@ -168,7 +169,7 @@ class Autoscaler:
         return int(found[1]) if found else 0
 
     def after_loops(self, count: int) -> None:
-        """Wait until it has looked so many times more, so that what it did not do by then it does not do."""
+        """Wait until it has looked this many more times. What it has not done by then it will not do."""
         before = self.loops()
         wait_for(lambda: self.loops() > before + count, lambda: f"it stands still: {self.program.tail()}")
 
@@ -185,10 +186,10 @@ def running(
     flags: Sequence[str] = (),
 ) -> Iterator[Autoscaler]:
     """
-    It runs meanwhile with these groups, all empty. At the end its nodes are removed; the definitions stay.
+    Run it with these groups, all empty. At the end its nodes are removed; the definitions stay.
 
-    `gpu_label`: the label by which the cloud marks GPU nodes, and from which it concludes that they offer GPUs.
-    `requests`: whether ProvisioningRequests and CapacityBuffers are defined and served, alongside ordinary pods.
+    `gpu_label`: the label with which the cloud marks GPU nodes. From it the autoscaler concludes that they offer GPUs.
+    `requests`: whether ProvisioningRequests and CapacityBuffers are defined and served, in addition to ordinary pods.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if requests:
@@ -252,7 +253,7 @@ def _configure(kube: Kube, groups: Sequence[Group], gpu_label: str) -> None:
 
 
 def _clear(autoscaler: Autoscaler) -> None:
-    """What it left behind where it was killed, and what it keeps in the API server for its next start."""
+    """Remove what it left behind if it was killed, and what it keeps in the API server for its next start."""
     with contextlib.suppress(KubeNotFound):
         autoscaler.forget_requests()
     for node in autoscaler.nodes():

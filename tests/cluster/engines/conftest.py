@@ -1,4 +1,4 @@
-"""One real control plane for all tests of the engines, with us on it; each test leaves it empty and in order."""
+"""One real control plane with gpufraction for all tests of the engines. Each test leaves it empty and in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.clusters import real
 
 @pytest.fixture(scope="session")
 def us(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A real control plane with us."""
+    """A real control plane with gpufraction."""
     pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--placement-node-policy", "binpack")
     directory = tmp_path_factory.mktemp("engines")
     with Cluster(directory=directory, settings={"allocator": pace}, control_plane=real) as cluster:
@@ -32,7 +32,10 @@ def us(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
-    """Us, and Kueue as configured by default; a module with another configuration has a fixture of this name."""
+    """
+    The control plane with gpufraction, and Kueue with its default configuration. A module with another configuration
+    has a fixture of this name.
+    """
     directory = tmp_path_factory.mktemp("kueue") / "run"
     counting = yaml.safe_load(transformations.document(DEFAULTS))
     with kueue.running(us, folder_of(KUEUE.assets()), directory, counting) as found:
@@ -41,7 +44,9 @@ def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 @pytest.fixture
 def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
-    """The cluster, empty; no pod behind a foreign gate ever has a share, and afterwards every invariant holds."""
+    """
+    The cluster, empty. No pod behind another system's gate ever has a share, and afterwards every invariant holds.
+    """
     with witness.watching(beside[0].kube):
         yield beside[0]
         invariants.check(beside[0])
@@ -52,7 +57,7 @@ def cluster(beside: tuple[Cluster, Kueue]) -> Iterator[Cluster]:
 
 
 def _delete_jobs(cluster: Cluster) -> None:
-    """Jobs go first: Kueue starts an admitted Job again that somebody else suspends."""
+    """Jobs are deleted first: Kueue starts an admitted Job again that another program suspends."""
     jobs = paths.path("batch/v1", "jobs", "default")
     for job in cluster.kube.list(jobs).items:
         cluster.kube.delete(f"{jobs}/{job['metadata']['name']}", {"propagationPolicy": "Background"})

@@ -1,4 +1,4 @@
-"""The part of nodes that an autoscaler brings: what a kubelet reports, and our node agent on those with GPUs."""
+"""Acts as the nodes that an autoscaler adds: what a kubelet reports, and our node agent on nodes with GPUs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ JSON = dict[str, Any]
 _PAUSE = 0.25
 _HOSTNAME = "kubernetes.io/hostname"
 _ADDRESS = {"type": "InternalIP", "address": "10.0.0.1"}
-"""A kubelet's address. Without one, the API server refuses the status of each pod of the node."""
+"""A kubelet's address. Without one, the API server refuses the status of each of the node's pods."""
 
 
 class Fleet:
     """
-    Follows the nodes of groups in a thread of its own, from `start` to `stop`.
+    Follows the nodes of groups in its own thread, from `start` to `stop`.
 
-    `gpus`: the GPUs of a group's nodes in the words of the agent's simulation; nodes of other groups get no agent.
-    `delay`: seconds from a node to its agent, for the driver's installation.
+    `gpus`: the GPUs of a group's nodes in the format of the agent's simulation; nodes of other groups get no agent.
+    `delay`: seconds from a node's creation to its agent's start, for the driver's installation.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Fleet:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
         self.names: set[str] = set()
-        """All nodes that ever were there."""
+        """All nodes that ever existed."""
 
     def start(self) -> None:
-        """Start to follow."""
+        """Start following."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
@@ -65,7 +65,7 @@ class Fleet:
 
     def _run(self) -> None:
         while not self._stop.wait(_PAUSE):
-            # The API server may be busy, and a node may go while it is looked at: the next look is soon.
+            # The API server may be busy, and a node may go away while it is read: the next look comes soon.
             with contextlib.suppress(KubeError):
                 self._look()
 
@@ -111,7 +111,7 @@ class Fleet:
 def following(
     cluster: Cluster, directory: Path, gpus: Mapping[str, str], *, delay: float = 0.0, flags: tuple[str, ...] = ()
 ) -> Iterator[Fleet]:
-    """A fleet that follows meanwhile."""
+    """Run a fleet that follows the nodes."""
     fleet = Fleet(cluster, directory, gpus, delay=delay, flags=flags)
     fleet.start()
     try:

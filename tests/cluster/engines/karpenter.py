@@ -1,4 +1,4 @@
-"""Karpenter's own program alongside a control plane; its `kwok` provider makes a node by writing the object."""
+"""Runs Karpenter's own program with a control plane; its `kwok` provider creates a node by writing the object."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _EVALUATED = re.compile(rf"^{_EVALUATIONS}\{{.*\}} (\d+)", re.MULTILINE)
 
 
 def assets() -> Path | str:
-    """The folder with the program and its CRDs, or one line on what is missing."""
+    """The folder with the program and its CRDs, or one line that says what is missing."""
     return engine.assets(PROGRAM, DEFINITIONS)
 
 
 @dataclass(frozen=True)
 class Karpenter:
-    """The program that runs, and what it made."""
+    """The running program, and what it created."""
 
     kube: Kube
     program: Program
@@ -62,7 +62,7 @@ class Karpenter:
             return sum(map(int, _EVALUATED.findall(answer.read().decode())))
 
     def after_evaluations(self, count: int) -> None:
-        """Wait until it has looked so many times more, so that what it did not remove by then it does not remove."""
+        """Wait until it has looked this many more times. What it has not removed by then it will not remove."""
         before = self.evaluations()
         wait_for(lambda: self.evaluations() >= before + count, lambda: f"it stands still: {self.program.tail()}", 120)
 
@@ -72,7 +72,7 @@ def running(
     cluster: Cluster, folder: Path, directory: Path, group: Group, startup_taints: Sequence[str] = ()
 ) -> Iterator[Karpenter]:
     """
-    It runs meanwhile with a NodePool whose nodes are those of the group. At the end its nodes are removed.
+    Run it with a NodePool whose nodes are those of the group. At the end its nodes are removed.
 
     `startup_taints`: keys of taints that another program removes, as Karpenter expects.
     """

@@ -1,4 +1,4 @@
-"""Pods that a program creates for an object of its own, on a node with two cards: workers, and what becomes of them."""
+"""Pods that a program creates for its own objects, on a node with two cards: workers, and what happens to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def owned(found: JSON) -> bool:
 
 
 def shown(cluster: Cluster) -> dict[str, str]:
-    """What each pod waits for, or its phase, by its name."""
+    """What each pod waits for, or its phase, by name."""
     return {each["metadata"]["name"]: scenarios.waits(each) or each["status"]["phase"] for each in there(cluster)}
 
 
@@ -54,7 +54,7 @@ def members(cluster: Cluster) -> list[JSON]:
 
 
 def reasons(cluster: Cluster) -> list[str]:
-    """What each of the program's pods waits for; empty for one that does not."""
+    """What each of the program's pods waits for; empty for a pod that does not wait."""
     return sorted(scenarios.waits(each) for each in members(cluster))
 
 
@@ -69,7 +69,7 @@ def booked(cluster: Cluster) -> list[str]:
 
 
 def events_of(cluster: Cluster, path: str) -> list[str]:
-    """What the Events of the object at this path say of pods that wait, as `kubectl describe` shows them."""
+    """What the Events of the object at this path say about waiting pods, as `kubectl describe` shows them."""
     uid = cluster.kube.get(path)["metadata"]["uid"]
     about = [e for e in cluster.kube.list(paths.events("default")).items if e["involvedObject"].get("uid") == uid]
     return [each["message"] for each in about if each["reason"] == PodEventReason.WAITING]
@@ -83,20 +83,20 @@ def explained(cluster: Cluster, name: str) -> str:
 
 
 def occupy(cluster: Cluster, name: str = "first") -> None:
-    """A pod of somebody else has one of the two cards."""
+    """Another user's pod takes one of the two cards."""
     cluster.kube.create(paths.pods("default"), worker(name).manifest())
     wait_for(lambda: shown(cluster).get(name) == "Running", lambda: f"{shown(cluster)}")
 
 
 def leave(cluster: Cluster, name: str = "first") -> None:
-    """That pod goes."""
+    """Delete that pod."""
     cluster.kube.delete(paths.pods("default", name))
 
 
 def cleared(cluster: Cluster, *kinds: str) -> None:
     """
-    Delete the objects of these kinds, by their paths, and what they own, then all else; the invariants hold before and
-    after. A kind that was never applied has no objects.
+    Delete the objects of these kinds, by their paths, with everything that they own, and then everything else. The
+    invariants hold before and after. A kind that was never applied has no objects.
     """
     invariants.check(cluster)
     for path in kinds:

@@ -8,7 +8,7 @@ import pytest
 
 
 def folder_of(assets: Path | str) -> Path:
-    """The folder that an engine's `assets` names; skips the test where it names what is missing."""
+    """The folder that an engine's `assets` returns. Skips the test if it returns what is missing."""
     if isinstance(assets, str):
         pytest.skip(assets)
     return assets

@@ -1,4 +1,4 @@
-"""Argo Workflows' own controller: a step that waits for its share says why, and goes on or ends as it should."""
+"""Argo Workflows' own controller: a step that waits for its share says why, and continues or ends as it should."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cluster.engines.programs import folder_of
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
 SHORT = 12
-"""Seconds of a time limit that tests need not wait long for."""
+"""Seconds of a time limit that is short enough for tests."""
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +29,16 @@ def workflows(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(autouse=True)
 def in_order(us: Cluster) -> Iterator[None]:
-    """Each test leaves the cluster empty; nothing is booked twice before and after."""
+    """Each test leaves the cluster empty; nothing is allocated twice before and after."""
     yield
     cleared(us, WORKFLOWS)
 
 
 def submit(cluster: Cluster, count: int, *, seconds: int = 0, of_a_step: JSON | None = None, **spec: Any) -> None:
     """
-    A workflow that trains so many times at once, each on a card of its own.
+    A workflow with this many trainings at once, each on its own card.
 
-    `seconds`: after which a training ends; 0: it goes on. `of_a_step`: more of the training's template.
+    `seconds`: after which a training ends; 0 for never. `of_a_step`: further fields of the training's template.
     """
     made = worker("train").annotated(RUN_SECONDS, str(seconds)) if seconds else worker("train")
     pod = template(made)
@@ -74,12 +74,12 @@ def phase(cluster: Cluster) -> str:
 
 
 def phases(cluster: Cluster) -> list[str]:
-    """Those of the steps, as Argo shows them."""
+    """The phases of the steps, as Argo shows them."""
     return sorted(phase for phase, _ in argo.steps(workflow(cluster)).values())
 
 
 def why(cluster: Cluster) -> str:
-    """What Argo shows of the only step that is pending; empty without one."""
+    """What Argo shows for the only pending step; empty if there is none."""
     found = [message for phase, message in argo.steps(workflow(cluster)).values() if phase == "Pending"]
     return found[0] if len(found) == 1 else ""
 
@@ -135,7 +135,7 @@ LIMITS: dict[str, JSON] = {
 
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys())
 def test_a_time_limit_that_ends_while_a_step_waits_fails_it(workflows: Cluster, limit: JSON) -> None:
-    """As docs/workloads/argo-workflows.md warns: these limits count the wait."""
+    """As docs/workloads/argo-workflows.md warns, these limits include the wait."""
     occupy(workflows)
     occupy(workflows, "second")
     submit(workflows, 1, **limit)

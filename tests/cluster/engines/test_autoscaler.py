@@ -1,4 +1,4 @@
-"""Cluster Autoscaler's own program alongside us: what brings a node of its own accord, and what does not."""
+"""Cluster Autoscaler's own program alongside gpufraction: what makes it add a node by itself, and what does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 @contextlib.contextmanager
 def installed(directory: Path, *flags: str, webhook: Sequence[str] = ()) -> Iterator[Cluster]:
-    """A real control plane with us, without any node. `flags`: of the allocator."""
+    """A real control plane with gpufraction and no nodes. `flags`: of the allocator."""
     folder_of(autoscaler.assets())
     pace = ("--assume-ttl", "2s", "--repair-every", "1s")
     with Cluster(
@@ -77,13 +77,13 @@ def beside(
 
 @pytest.fixture
 def scaler(cluster: Cluster, tmp_path: Path) -> Iterator[Autoscaler]:
-    """The autoscaler with a group of GPU nodes and one of others."""
+    """The autoscaler with a group of GPU nodes and a group of other nodes."""
     with beside(cluster, tmp_path, T4, PLAIN) as found:
         yield found
 
 
 def one_node_each(group: Group) -> JSON:
-    """A pod template of which every pod needs a node of the group to itself, and no GPU resource."""
+    """A pod template without a GPU resource, of which every pod needs its own node of the group."""
     labels = {"asks-for": group.name}
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -140,7 +140,7 @@ def gpunodes(cluster: Cluster) -> list[JSON]:
 
 
 def ordinary(cluster: Cluster, name: str, group: Group) -> None:
-    """A pod for which kube-scheduler finds a node of the group only."""
+    """A pod that kube-scheduler can place only on a node of the group."""
     made = pod(name).container("main").needs(cpu="1", memory="1Gi").spec(nodeSelector=dict(group.labels))
     cluster.kube.create(paths.pods("default"), made.tolerates("nvidia.com/gpu").manifest())
 
@@ -165,7 +165,7 @@ def test_with_the_startup_taint_the_autoscaler_adds_no_second_node(cluster: Clus
 
 UNREADY = "cloud.test/accelerator"
 LABELLED = replace(T4, labels={**T4.labels, UNREADY: "t4"})
-"""A cloud's GPU nodes, on which its device plugin is off: they have the cloud's label, and no `nvidia.com/gpu`."""
+"""A cloud's GPU nodes with the device plugin turned off: they have the cloud's label, and no `nvidia.com/gpu`."""
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ LABELLED = replace(T4, labels={**T4.labels, UNREADY: "t4"})
 def test_gpu_nodes_without_the_plugin_stop_scale_up_unless_a_flag_allows_it(
     cluster: Cluster, tmp_path: Path, flags: tuple[str, ...], comes: bool
 ) -> None:
-    grown = ("--max-node-startup-time=2s", *flags)  # until then a node counts as one that starts: 15 minutes by default
+    grown = ("--max-node-startup-time=2s", *flags)  # until then a node counts as starting: 15 minutes by default
     with beside(cluster, tmp_path, LABELLED, PLAIN, gpu_label=UNREADY, flags=grown) as scaler:
         scaler.request("five", one_node_each(LABELLED), 5)
         wait_for(lambda: len(scaler.nodes()) == 5, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
@@ -191,7 +191,7 @@ def test_gpu_nodes_without_the_plugin_stop_scale_up_unless_a_flag_allows_it(
 
 
 def test_a_node_goes_when_its_shares_can_move_and_they_move_once(cluster: Cluster, tmp_path: Path) -> None:
-    """Two nodes with one share each, of which the second node has room for both."""
+    """Two nodes have one share each; the second node has room for both."""
     with beside(cluster, tmp_path, T4) as scaler:
         two_nodes_with_a_share_each(cluster, scaler, {str(names.PLACEMENT): "nodeName"})
         wait_for(lambda: len(scaler.nodes()) == 1, lambda: f"both nodes stay: {scaler.program.tail()}")
@@ -225,7 +225,7 @@ def test_by_our_setting_shares_keep_their_node_and_an_empty_one_goes(tmp_path: P
 
 
 def test_the_volumes_that_limiters_need_do_not_keep_a_node(tmp_path: Path) -> None:
-    """By itself the autoscaler keeps a node with a pod that has an emptyDir."""
+    """By default the autoscaler keeps a node with a pod that has an emptyDir."""
     limiting = installed(tmp_path / "us", webhook=("--limiter-cache=true",))
     with limiting as cluster, beside(cluster, tmp_path, T4) as scaler:
         two_nodes_with_a_share_each(cluster, scaler, {str(names.PLACEMENT): "nodeName"})
@@ -235,7 +235,7 @@ def test_the_volumes_that_limiters_need_do_not_keep_a_node(tmp_path: Path) -> No
 
 
 def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotations: dict[str, str]) -> None:
-    """A Deployment whose pods are on a node each; the request for the nodes is deleted."""
+    """A Deployment whose pods are on one node each; the request for the nodes is deleted."""
     scaler.request("two", one_node_each(T4), 2)
     wait_for(lambda: len(gpunodes(cluster)) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
     made = pod("p").asks(MEMORY, "3Gi").needs(cpu="10m", memory="16Mi").tolerates("nvidia.com/gpu")
@@ -265,7 +265,7 @@ def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotation
 
 
 def test_a_pin_by_the_label_hostname_would_keep_the_node_as_well(cluster: Cluster, tmp_path: Path) -> None:
-    """The other form of a pin that kube-scheduler knows, here by the pods' author, alongside our `nodeName`."""
+    """The other kind of pin that kube-scheduler knows, here set by the pods' author, in addition to our `nodeName`."""
     with beside(cluster, tmp_path, T4) as scaler:
         scaler.request("two", one_node_each(T4), 2)
         wait_for(lambda: len(gpunodes(cluster)) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
@@ -290,7 +290,7 @@ def test_a_pin_by_the_label_hostname_would_keep_the_node_as_well(cluster: Cluste
 def test_gpu_nodes_without_the_label_or_with_the_plugin_allow_scale_up(
     cluster: Cluster, tmp_path: Path, group: Group
 ) -> None:
-    """The ways out that need no flag; with the plugin, GPUs are shared by holder pods (`gpufraction.io/ownership`)."""
+    """The solutions that need no flag. With the plugin, GPUs are shared by holder pods (`gpufraction.io/ownership`)."""
     with beside(cluster, tmp_path, group, PLAIN, gpu_label=UNREADY, flags=("--max-node-startup-time=2s",)) as scaler:
         scaler.request("five", one_node_each(group), 5)
         wait_for(lambda: len(scaler.nodes()) == 5, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
@@ -305,7 +305,7 @@ KNOWING = replace(T4, resources={MEMORY: "30218Mi", str(names.GPU_CORES): "200",
 
 
 def test_the_template_of_a_buffer_is_not_pinned_and_adds_its_nodes(cluster: Cluster, tmp_path: Path) -> None:
-    """A node has room for the first of two; the template may not come back pinned to it."""
+    """A node has room for the first of two. The template must not come back pinned to that node."""
     with beside(cluster, tmp_path, KNOWING) as scaler:
         scaler.request("one", one_node_each(KNOWING), 1)
         wait_for(lambda: len(gpunodes(cluster)) == 1, lambda: f"no node: {scaler.program.tail()}")

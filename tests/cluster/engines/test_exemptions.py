@@ -1,7 +1,4 @@
-"""
-The samples for Kyverno and Gatekeeper with their own programs: the node agents are let past policies that would refuse
-them, and no other pod is.
-"""
+"""The samples for Kyverno and Gatekeeper with their own programs: they exempt the node agents, and no other pod."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ NODES = "gpufraction-nodes"
 WITH_ACCESS = ("node-access", "mps", "preload", "delivery-dra")
 PROGRAMS = ("Deployment", "DaemonSet")
 
-# -- Kyverno: its own evaluation of its own policies, without a cluster ------------------------------------------------
+# -- Kyverno: its own evaluation of its policies, without a cluster ----------------------------------------------------
 
 KYVERNO = "kyverno"
 CLUSTER_POLICIES, VALIDATING_POLICIES = "kyverno-cluster-policies.yaml", "kyverno-validating-policies.yaml"
@@ -37,7 +34,7 @@ CLUSTER_POLICIES, VALIDATING_POLICIES = "kyverno-cluster-policies.yaml", "kyvern
 
 
 def programs(*components: str) -> list[JSON]:
-    """The Deployments and DaemonSets, and a pod of each as its controller makes it."""
+    """The Deployments and DaemonSets, and a pod of each as its controller creates it."""
     made = []
     for item in with_components(*components):
         if item["kind"] in PROGRAMS:
@@ -50,7 +47,7 @@ def programs(*components: str) -> list[JSON]:
 
 
 def refused(policies: str, items: list[JSON], directory: Path, exceptions: Path | None = None) -> set[tuple[str, str]]:
-    """What Kyverno refuses: the namespace and the name of each object, with the policies that are against it."""
+    """What Kyverno refuses: the namespace and the name of each object, with the policies that refuse it."""
     folder = folder_of(engine.assets(KYVERNO, policies))
     given = directory / "items.yaml"
     given.write_text(yaml.safe_dump_all(items))
@@ -124,7 +121,7 @@ CONFIGS = paths.path("config.gatekeeper.sh/v1alpha1", "configs", gatekeeper.NAME
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
-    """An API server whose pods Gatekeeper judges by a constraint against folders of the host."""
+    """An API server whose pods Gatekeeper judges by a constraint on folders of the host."""
     folder = folder_of(gatekeeper.assets())
     with running() as found:
         kube = Kube.connect(kubeconfig=str(found.kubeconfig))
@@ -140,7 +137,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
 
 
 def created(kube: Kube, path: str, document: JSON) -> bool:
-    """Whether the API server takes it; not before the kind is served and the webhook answers."""
+    """Whether the API server accepts it, once the kind is served and the webhook answers."""
     try:
         kube.create(path, document)
     except KubeError:
@@ -149,7 +146,7 @@ def created(kube: Kube, path: str, document: JSON) -> bool:
 
 
 def answer(kube: Kube, namespace: str) -> str:
-    """What is said of a pod of the agent's in that namespace, which is not stored; empty where it is let pass."""
+    """The answer to a dry run of an agent's pod in that namespace; empty if the pod is accepted."""
     [agent, *_] = [each for each in programs("node-access") if each["kind"] == "Pod" and "nodeagent" in str(each)]
     pod = {**agent, "metadata": {"name": "judged", "namespace": namespace}}
     try:

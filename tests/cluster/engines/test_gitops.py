@@ -1,6 +1,6 @@
 """
 The samples for Argo CD and Flux with their own programs: after a sync nothing differs, whatever our keeper writes, and
-what a sample leaves to others is what needs it.
+a sample ignores only the fields for which that is necessary.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROLE = paths.path("rbac.authorization.k8s.io/v1", "clusterroles", None, "gpufrac
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
-    """An administrator's repository with our manifests, and the samples where they are."""
+    """An administrator's repository with our manifests, and the samples in their folders."""
     with repository.serving(tmp_path_factory.mktemp("git") / "served") as found:
         shutil.copytree(ROOT / "manifests", found.folder / "manifests")
         shutil.copytree(ROOT / "samples" / "gitops", found.folder / "samples" / "gitops")
@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
 
 @pytest.fixture
 def cluster() -> Iterator[Installed]:
-    """An API server with nothing of ours."""
+    """An API server without gpufraction."""
     built()  # skips without kubectl
     with running() as found:
         made = Installed(found, found.kubeconfig)
@@ -104,7 +104,7 @@ def _allowed(_: JSON) -> JSON:
 
 
 def expressions(cluster: Installed) -> str:
-    """Of the webhook's match conditions."""
+    """The expressions of the webhook's match conditions."""
     return str([hook.get("matchConditions") for hook in cluster.hook()["webhooks"]])
 
 
@@ -137,7 +137,7 @@ def changed(kube: Kube) -> str:
 
 
 def application(served: Repository, **more: Any) -> JSON:
-    """The sample with the repository and the folder put in."""
+    """The sample with the repository and the folder filled in."""
     made: JSON = copy.deepcopy(APPLICATION)
     made["spec"]["source"].update(repoURL=served.url, path="samples/gitops/argocd")
     made["spec"].update(more)
@@ -145,7 +145,7 @@ def application(served: Repository, **more: Any) -> JSON:
 
 
 def synced(argo: ArgoCD) -> bool:
-    """Whether the whole sync is over and nothing differs; programs that it brought are rolled out."""
+    """Whether the sync has finished and nothing differs. The programs that it installed are then rolled out."""
     roll_out(argo.kube)
     status = argo.status("gpufraction")
     phase = (status.get("operationState") or {}).get("phase")
@@ -216,7 +216,7 @@ def test_argocd_writes_over_what_the_sample_does_not_have_it_ignore(
 
 
 def sources(served: Repository, *, patches: list[JSON] | None = None) -> tuple[JSON, JSON]:
-    """The sample's objects with the repository and the folder put in."""
+    """The sample's objects with the repository and the folder filled in."""
     where, what = copy.deepcopy(REPOSITORY), copy.deepcopy(KUSTOMIZATION)
     where["spec"]["url"] = served.url
     what["spec"]["path"] = "./manifests/base"
@@ -235,7 +235,7 @@ def why(fluxed: Flux) -> str:
 
 
 def again(fluxed: Flux) -> None:
-    """One more reconciliation, to its end."""
+    """Run one more reconciliation to its end."""
     done = fluxed.request("clusters", "gpufraction")
     wait_for(lambda: ready(fluxed) and done(), lambda: why(fluxed))
 

@@ -1,4 +1,4 @@
-"""JupyterHub's own program with KubeSpawner: the page on which a person waits says why, and nothing is left over."""
+"""JupyterHub's own program with KubeSpawner: a waiting user's page says why, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.cluster.system import invariants
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 NO_ROOM = "Memory"
-"""The reason of a pod that no card has the memory for."""
+"""The reason of a pod for which no card has enough memory."""
 SPAWNER = {
     "image": "notebook",
     "extra_resource_limits": {str(names.GPU_MEMORY): "10000Mi"},
     "node_selector": {"gpushare": "true"},
     "start_timeout": 20,
 }
-"""A notebook that takes a card of the node t4, which has two; and a time limit that tests need not wait long for."""
+"""A notebook that takes a card of the node t4, which has two; and a time limit that is short enough for tests."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def hub(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyt
 
 @pytest.fixture
 def full(us: Cluster) -> Iterator[Cluster]:
-    """Two pods have both cards; afterwards the cluster is empty, and nothing was booked twice."""
+    """Two pods have both cards. Afterwards the cluster is empty, and nothing was allocated twice."""
     for number in range(2):
         made = pod(f"first-{number}").asks(names.GPU_MEMORY, "10000Mi")
         made = made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
@@ -61,7 +61,7 @@ def there(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def notebook(cluster: Cluster, user: str) -> str:
-    """What the person's pod waits for, or its phase; empty where there is none."""
+    """What the person's pod waits for, or its phase; empty if there is no pod."""
     return dict(shown(cluster)).get(f"jupyter-{user}", "")
 
 
@@ -86,7 +86,7 @@ def test_a_start_that_the_person_stops_leaves_nothing(hub: JupyterHub, full: Clu
 
 
 def test_a_notebook_that_waits_beyond_the_spawners_limit_is_given_up(hub: JupyterHub, full: Cluster) -> None:
-    """As docs/workloads/jupyterhub.md warns; the person asks again and gets the card that is free then."""
+    """As docs/workloads/jupyterhub.md warns. The person requests it again and then gets the free card."""
     hub.spawn("eve")
     wait_for(lambda: notebook(full, "eve") == NO_ROOM, lambda: f"{shown(full)}")
     wait_for(lambda: not notebook(full, "eve") and not hub.pending("eve"), lambda: f"{shown(full)}", 60)

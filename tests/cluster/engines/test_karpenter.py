@@ -1,4 +1,4 @@
-"""Karpenter's own program alongside us: placeholders bring nodes for pods that wait, and shares move or stay."""
+"""Karpenter's own program alongside gpufraction: placeholders bring nodes for waiting pods, and shares move or stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG = 120
 
 @dataclass(frozen=True)
 class Beside:
-    """Us, Karpenter, and the nodes that it brought."""
+    """The cluster with gpufraction, Karpenter, and the nodes that it added."""
 
     cluster: Cluster
     karpenter: Karpenter
@@ -57,7 +57,7 @@ class Beside:
         return [each["metadata"]["name"] for each in listed]
 
     def all_run(self, count: int) -> list[JSON]:
-        """The pods, once so many run and no node is requested."""
+        """The pods, once this many run and no node is requested."""
 
         def found() -> list[JSON]:
             there = scenarios.all_pods(self.cluster.kube)
@@ -88,7 +88,7 @@ class Beside:
 
 @contextlib.contextmanager
 def beside(directory: Path, *flags: str) -> Iterator[Beside]:
-    """A real control plane with us and a declared pool, and Karpenter with a NodePool of such nodes, none at first."""
+    """A real control plane with gpufraction and a declared pool, and Karpenter with an empty NodePool for it."""
     folder = folder_of(karpenter.assets())
     taint = str(names.STARTUP_TAINT)
     with (
@@ -101,14 +101,14 @@ def beside(directory: Path, *flags: str) -> Iterator[Beside]:
 
 @pytest.fixture(scope="module")
 def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
-    """With the allocator's flags of the test's parameter; the next flags have a control plane of their own."""
+    """Uses the allocator's flags of the test's parameter. The next flags get another control plane."""
     with beside(tmp_path_factory.mktemp("karpenter"), *request.param) as found:
         yield found
 
 
 @pytest.fixture
 def b(setup: Beside) -> Iterator[Beside]:
-    """No node at first; afterwards the invariants hold."""
+    """Starts without nodes. Afterwards the invariants hold."""
     setup.fleet.names.clear()
     yield setup
     invariants.check(setup.cluster)
@@ -138,7 +138,7 @@ def test_a_pod_that_waits_brings_one_node_which_goes_when_it_is_empty(b: Beside)
 
 @by_default
 def test_as_many_nodes_come_as_the_cards_need(b: Beside) -> None:
-    """Three of 8 GiB, which two cards have room for by their sum: two nodes."""
+    """Three pods of 8 GiB, for which the sum of two cards would be enough, need two nodes."""
     for number in range(3):
         b.create(f"p{number}", "8Gi")
     b.all_run(3)
@@ -148,7 +148,7 @@ def test_as_many_nodes_come_as_the_cards_need(b: Beside) -> None:
 
 @by_default
 def test_another_node_comes_when_the_first_one_has_no_card_left(b: Beside) -> None:
-    """Each node has CPU and memory to spare, so nothing but its pods keeps a placeholder off it."""
+    """Each node has CPU and memory to spare, so only its pods keep a placeholder off it."""
     for count, name in enumerate(("first", "second", "third"), 1):
         b.create(name, "14Gi")
         b.all_run(count)
@@ -190,7 +190,7 @@ def test_by_our_setting_shares_keep_their_nodes_and_an_empty_one_goes(b: Beside)
 
 
 def two_nodes_with_a_share_each(b: Beside) -> None:
-    """Three pods have a card each, two of them on one node, of which one goes."""
+    """Three pods have a card each, two of them on one node; one of these two goes away."""
     for name in ("a", "b", "c"):
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": tenant(name, "14Gi").manifest()["spec"]}
@@ -205,7 +205,7 @@ def two_nodes_with_a_share_each(b: Beside) -> None:
 
 
 def leave(cluster: Cluster, found: JSON) -> None:
-    """The pod goes, and its Deployment makes no other."""
+    """Delete the pod, and its Deployment does not create another."""
     cluster.kube.delete(f"{DEPLOYMENTS}/{found['metadata']['labels']['app']}", {"propagationPolicy": "Background"})
     uid = found["metadata"]["uid"]
     wait_for(lambda: uid not in {each["metadata"]["uid"] for each in scenarios.all_pods(cluster.kube)}, "the pod stays")

@@ -1,4 +1,4 @@
-"""Knative Serving's own controllers: a Service says why its pods wait, and goes on when there is room."""
+"""Knative Serving's own controllers: a Service says why its pods wait, and continues when there is room."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def serving(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[K
 
 @pytest.fixture
 def full(us: Cluster, serving: Knative) -> Iterator[Cluster]:
-    """Two pods have both cards; afterwards the cluster is empty, and nothing was booked twice."""
+    """Two pods have both cards. Afterwards the cluster is empty, and nothing was allocated twice."""
     for number in range(2):
         made = pod(f"first-{number}").asks(names.GPU_MEMORY, "10000Mi")
         made = made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
@@ -84,12 +84,12 @@ def free_a_card(cluster: Cluster, number: int = 0) -> None:
 
 
 def is_configured(serving: Knative) -> str:
-    """Whether the Service's revision is ready; that its Route is not is due to the missing ingress."""
+    """Whether the Service's revision is ready. Its Route is not ready because there is no ingress."""
     return str(serving.conditions("serve").get("ConfigurationsReady", {}).get("status", ""))
 
 
 def why(serving: Knative) -> str:
-    """What the Service itself says of its revision."""
+    """What the Service itself reports about its revision."""
     return str(serving.conditions("serve").get("ConfigurationsReady", {}).get("message", ""))
 
 
@@ -132,7 +132,7 @@ def test_a_service_that_is_scaled_waits_with_the_pod_that_does_not_fit(serving: 
 
 
 def test_a_service_beyond_its_progress_deadline_is_scaled_to_zero(serving: Knative, full: Cluster) -> None:
-    """30 s after the deadline, as `explain` says before; a new revision starts where there is room."""
+    """This happens 30 s after the deadline, as `explain` says before. A new revision starts if there is room."""
     serving.create("serve", engine(), **{DEADLINE: "5s"})
     await_state(serving, full, NO_ROOM)
     told = explained(full)
@@ -158,7 +158,7 @@ def test_a_service_with_a_least_scale_waits_beyond_its_progress_deadline(serving
 
 
 def explained(cluster: Cluster) -> str:
-    """What the plugin says about the pod that waits."""
+    """What the plugin says about the waiting pod."""
     (name,) = (each["metadata"]["name"] for each in scenarios.all_pods(cluster.kube) if scenarios.waits(each))
     return owned.explained(cluster, name)
 

@@ -1,4 +1,7 @@
-"""Kueue's own program decides who may run, and we choose the card: no share behind its gates, every share charged."""
+"""
+Kueue's own program decides which pods may run, and gpufraction chooses the card: no share behind Kueue's gates, and
+every share counts against the quota.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ V100 = {"gpu": "on"}
 
 @pytest.fixture(scope="module", autouse=True)
 def queues(beside: tuple[Cluster, Kueue]) -> None:
-    """One queue of 8 GiB on the node v100, and two in a cohort alongside it."""
+    """One queue of 8 GiB on the node v100, and two in a cohort."""
     beside[1].flavor("v100", V100)
     beside[1].queue("team", "v100", QUOTA)
     for name in ("lender", "borrower"):
@@ -107,7 +110,7 @@ def test_a_deployment_runs_as_far_as_its_quota_goes_and_no_creation_fails(cluste
 
 
 def test_what_a_queue_reclaims_is_given_back_once(cluster: Cluster) -> None:
-    """Two queues of 4 GiB in a cohort: one borrows what the other does not use, until that one wants it."""
+    """Two queues of 4 GiB in a cohort: one borrows what the other does not use, until the other one needs it."""
     asks = pod("p").asks(MEMORY, "4Gi").needs(cpu="10m", memory="16Mi")
     for _ in range(2):
         create(cluster, asks.generated("borrower-"), "borrower")

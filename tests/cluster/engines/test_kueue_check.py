@@ -1,4 +1,4 @@
-"""Kueue's own program asks us whether all pods of a Workload fit on the cards, and starts it when they do."""
+"""Kueue's own program asks gpufraction whether all pods of a Workload fit, and starts the Workload when they do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ V100 = {"gpu": "on"}
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
-    """Us with the check, and Kueue with a queue that has it and more quota than there are cards."""
+    """gpufraction with the check, and Kueue with a queue that has it and more quota than there are cards."""
     folder = folder_of(KUEUE.assets())
     pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--fits-retry-after", "2s", "--fits-hold", "10s")
     directory = tmp_path_factory.mktemp("check")
@@ -47,7 +47,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
 
 
 def check_queue(found: Kueue, quota: Mapping[str, str]) -> None:
-    """A queue `checked` of this quota on the node with cards, whose Workloads need our check."""
+    """A queue `checked` with this quota on the node with cards. Its Workloads need our check."""
     found.create("admissionchecks", "AdmissionCheck", CHECK, {"controllerName": str(names.FITS)})
     found.flavor("v100", V100)
     found.queue("checked", "v100", quota)
@@ -57,7 +57,7 @@ def check_queue(found: Kueue, quota: Mapping[str, str]) -> None:
 
 
 def is_active(found: Kueue) -> bool:
-    """Whether the queue admits workloads, which it does not before its check is answered by somebody."""
+    """Whether the queue admits workloads; it does not before a program answers its check."""
     queue = found.kube.get(paths.path(GROUP_VERSION, "clusterqueues", None, "checked"))
     conditions = queue.get("status", {}).get("conditions", ())
     checks = queue["spec"].get("admissionChecksStrategy")
@@ -69,7 +69,7 @@ def asking(gib: int) -> PodBuilder:
 
 
 def submit(cluster: Cluster, name: str, number: int, made: PodBuilder) -> str:
-    """A Job of so many pods at once; its uid."""
+    """Create a Job of this many pods at once. Returns its uid."""
     spec = {**made.manifest()["spec"], "restartPolicy": "Never"}
     job = {
         "apiVersion": "batch/v1",
@@ -81,7 +81,7 @@ def submit(cluster: Cluster, name: str, number: int, made: PodBuilder) -> str:
 
 
 def workloads(found: Kueue, uid: str) -> list[JSON]:
-    """The Workload of a Job, once Kueue has made it."""
+    """The Workload of a Job, once Kueue has created it."""
     return [w for w in found.workloads() if uid in {o["uid"] for o in w["metadata"].get("ownerReferences") or ()}]
 
 
@@ -98,7 +98,7 @@ def test_a_gang_that_fits_by_its_sum_only_starts_when_a_card_is_free(
     taker = asking(20).spec(nodeSelector=V100).generated("taker-").manifest()
     name = cluster.kube.create(paths.pods("default"), taker)["metadata"]["name"]
     scenarios.settled(cluster.kube, 1, running=1)
-    uid = submit(cluster, "gang", 2, asking(20))  # 44 GiB are free, and 40 wanted
+    uid = submit(cluster, "gang", 2, asking(20))  # 44 GiB are free, and 40 requested
 
     wait_for(
         lambda: any(
@@ -135,7 +135,7 @@ def test_what_no_card_could_serve_is_deactivated(beside: tuple[Cluster, Kueue], 
 
 
 def test_a_plain_pod_is_judged_by_its_own_request_and_not_by_its_totals(cluster: Cluster) -> None:
-    """18 GiB on each of two cards; Kueue's copy of the pod has 36 GiB in all, which no card has."""
+    """18 GiB on each of two cards. Kueue's copy of the pod has 36 GiB in total, which no card has."""
     made = asking(18).asks("gpufraction.io/gpu-count", 2).generated("wide-").labelled(QUEUE, "checked")
     cluster.kube.create(paths.pods("default"), made.manifest())
     (ran,) = scenarios.settled(cluster.kube, 1, running=1)

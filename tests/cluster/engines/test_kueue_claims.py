@@ -1,4 +1,4 @@
-"""Jobs whose pods ask by ResourceClaimTemplates, in a queue of Kueue's own program with our check."""
+"""Jobs whose pods request by ResourceClaimTemplates, in a queue of Kueue's own program with our check."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.clusters import real
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
 CARDS = "gpufraction.io/claimed-cards"
-"""What Kueue counts claims of our class as, by its own configuration."""
+"""The resource as which Kueue counts claims of our class, by its own configuration."""
 MAPPED = {"resources": {"deviceClassMappings": [{"name": CARDS, "deviceClassNames": [str(names.SHARE_CLASS)]}]}}
 BY_CLAIM = pod("p").uses("gpu", template="20gi").needs(cpu="10m", memory="16Mi")
 
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
-    """Us with claims and the check, and Kueue with a queue that counts the cards of claims."""
+    """gpufraction with claims and the check, and Kueue with a queue that counts the cards of claims."""
     folder = folder_of(KUEUE.assets())
     pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--fits-retry-after", "2s", "--fits-hold", "10s")
     directory = tmp_path_factory.mktemp("claims")
@@ -87,7 +87,7 @@ def test_a_job_by_a_template_starts_when_all_its_claims_fit(beside: tuple[Cluste
 
 
 def test_kueue_counts_the_cards_of_claims(beside: tuple[Cluster, Kueue], cluster: Cluster) -> None:
-    """Four cards are more than the quota of three, whatever is free."""
+    """Four cards exceed the quota of three, however many are free."""
     uid = submit(cluster, "wide", 4, BY_CLAIM)
     told(beside[1], uid, CARDS)
     assert scenarios.all_pods(cluster.kube) == []

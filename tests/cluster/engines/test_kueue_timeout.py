@@ -1,8 +1,8 @@
 """
-`waitForPodsReady`: what Kueue does with a pod that it admitted and that waits in our queue for longer than its timeout.
+`waitForPodsReady`: what Kueue does with an admitted pod that waits in our queue for longer than the timeout.
 
-Kueue evicts the workload. The pod in our queue held no share, so none is leaked and none comes back twice; a Job is
-admitted again after Kueue's backoff, and runs when there is room.
+Kueue evicts the workload. The pod in our queue held no share, so no share is leaked or returned twice. Kueue admits a
+Job again after its backoff, and the Job runs when there is room.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ V100 = {"gpu": "on"}
 
 @pytest.fixture(scope="module")
 def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
-    """Us, and Kueue with a short timeout and a quota beyond what the node has."""
+    """gpufraction, and Kueue with a short timeout and a larger quota than the node has."""
     directory = tmp_path_factory.mktemp("kueue") / "run"
     with kueue.running(us, folder_of(KUEUE.assets()), directory, CONFIGURATION) as found:
         found.flavor("timeout-v100", V100)
@@ -60,7 +60,7 @@ def others(cluster: Cluster) -> list[JSON]:
 
 
 def evictions(beside: tuple[Cluster, Kueue]) -> list[str]:
-    """Why workloads were evicted, of those that are there."""
+    """Why workloads were evicted, for the existing ones."""
     conditions = [each for found in beside[1].workloads() for each in found["status"].get("conditions") or ()]
     return [each["reason"] for each in conditions if each["type"] == "Evicted"]
 
@@ -97,7 +97,7 @@ def test_a_plain_pod_that_waits_for_us_too_long_is_deleted_and_leaves_nothing(
 def test_the_share_of_a_pod_that_does_not_become_ready_returns_once(
     beside: tuple[Cluster, Kueue], cluster: Cluster
 ) -> None:
-    """It has a share of the whole GPUs, and no scheduler binds it; the next one can have them all."""
+    """It has a share of the whole GPUs, and no scheduler binds it. The next pod can have all of them."""
     made = pod("late").asks(MEMORY, "32Gi").asks("gpufraction.io/gpu-count", 2).needs(cpu="10m", memory="16Mi")
     queued = made.labelled(QUEUE, "timeout")
     cluster.kube.create(paths.pods("default"), queued.spec(schedulerName="nobody").manifest())

@@ -1,4 +1,6 @@
-"""Groups, priorities and topologies of Kueue's own program: no share behind its gates, and each comes back once."""
+"""
+Groups, priorities and topologies of Kueue's own program: no share behind its gates, and each share is returned once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ HIGH = "queued-high"
 
 @pytest.fixture(scope="module", autouse=True)
 def queues(beside: tuple[Cluster, Kueue]) -> None:
-    """A queue whose workloads preempt by priority, and two with a topology: of racks, and of hosts."""
+    """A queue whose workloads preempt by priority, and two queues with a topology: of racks, and of hosts."""
     cluster, kueue = beside
     for node, rack in (("t4", "r1"), ("v100", "r1"), ("a10", "r2")):
         cluster.kube.patch_merge(paths.path("v1", "nodes", None, node), {"metadata": {"labels": {RACK: rack}}})
@@ -53,7 +55,7 @@ def found(cluster: Cluster) -> list[JSON]:
 
 
 def running(cluster: Cluster) -> Counter[str]:
-    """Pods that run, by the part of their names before the first hyphen."""
+    """Running pods, by the part of their names before the first hyphen."""
     return Counter(each["metadata"]["name"].split("-")[0] for each in found(cluster) if scenarios.is_running(each))
 
 
@@ -106,7 +108,7 @@ def test_kueue_chooses_the_rack_and_we_choose_the_node_in_it(cluster: Cluster) -
 
 
 def test_a_host_that_kueue_chose_is_honoured_and_the_pod_waits_for_room_on_it(cluster: Cluster) -> None:
-    """Two T4 of 15 GiB: 20 GiB fit in their sum, on which Kueue goes, and on none of them."""
+    """Two T4 of 15 GiB: 20 GiB fit into their sum, which Kueue uses, and into neither of them."""
     create(cluster, pod("p").asks(MEMORY, "20Gi").needs(cpu="10m", memory="16Mi"), "hosts")
     wait_for(
         lambda: [scenarios.waits(each) for each in found(cluster)] not in ([], [""], ["ForeignGate"]),

@@ -1,4 +1,6 @@
-"""Nodes for pods that wait, brought by Cluster Autoscaler's own program: no node too many, and none for nobody."""
+"""
+Nodes for waiting pods, added by Cluster Autoscaler's own program: no extra node, and none without a pod that needs it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ _REQUESTED = re.compile(r"^(?P<at>\S+) INFO \S+ nodes asked for pool=t4 nodes=(?
 
 @contextlib.contextmanager
 def installed(directory: Path, *components: str, flags: Sequence[str] = (), replicas: int = 1) -> Iterator[Cluster]:
-    """As `pool_declared`, where Cluster Autoscaler's program is there."""
+    """Like `pool_declared`, if Cluster Autoscaler's program is available."""
     folder_of(autoscaler.assets())
     with pool_declared(directory, *components, flags=flags, replicas=replicas) as cluster:
         yield cluster
@@ -61,7 +63,7 @@ def installed(directory: Path, *components: str, flags: Sequence[str] = (), repl
 
 @contextlib.contextmanager
 def pool_declared(directory: Path, *components: str, flags: Sequence[str] = (), replicas: int = 1) -> Iterator[Cluster]:
-    """A real control plane with us, a declared pool, and no node."""
+    """A real control plane with gpufraction, a declared pool, and no node."""
     with Cluster(
         nodes=(),
         directory=directory,
@@ -77,13 +79,13 @@ def pool_declared(directory: Path, *components: str, flags: Sequence[str] = (), 
 
 @dataclass(frozen=True)
 class Beside:
-    """Us, the autoscaler, and the nodes that it brought."""
+    """The cluster with gpufraction, the autoscaler, and the nodes that it added."""
 
     cluster: Cluster
     scaler: Autoscaler
     fleet: Fleet
     since: str
-    """When it began, as our log writes it."""
+    """When the test began, as our log writes it."""
 
     def create(self, *made: PodBuilder) -> None:
         for each in made:
@@ -97,7 +99,7 @@ class Beside:
         wait_for(lambda: scenarios.waits(self.pod(name)) == reason, lambda: f"{self.pod(name)['status']}")
 
     def all_run(self, count: int, timeout: float = 120.0) -> None:
-        """Wait until so many pods run, and no request for nodes is left."""
+        """Wait until this many pods run, and no request for nodes is left."""
 
         def done() -> bool:
             found = scenarios.all_pods(self.cluster.kube)
@@ -112,7 +114,7 @@ class Beside:
         return sum(int(found["nodes"]) for found in _REQUESTED.finditer(logs) if found["at"] >= self.since)
 
     def brought(self) -> int:
-        """How many nodes came at any time for what we asked."""
+        """How many nodes were added for our requests, over the whole test."""
         return len(self.fleet.names) - self.scaler.served_again()
 
     def warnings(self) -> list[str]:
@@ -121,7 +123,7 @@ class Beside:
         return [event["reason"] for event in listed if event["type"] == "Warning"]
 
     def requests(self) -> list[str]:
-        """The names of what asks for nodes: requests, templates, and placeholder pods."""
+        """The names of the objects that request nodes: requests, templates, and placeholder pods."""
         ours = {"labelSelector": str(names.POOL)}
         requested = [paths.path("v1", "podtemplates", names.NAMESPACE), paths.pods(names.NAMESPACE)]
         if "provisioningrequests" in {each["name"] for each in self._kinds()}:
@@ -315,7 +317,7 @@ def test_a_new_leader_goes_on_from_the_request_that_it_finds(tmp_path: Path) -> 
 
 
 def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path) -> None:
-    """The pool says two GPUs a node, and they have one: two nodes come for four cards, and then the two that lack."""
+    """The pool declares two GPUs for each node, but they have one: two nodes come for four cards, then two more."""
     with installed(tmp_path / "us") as cluster, beside(cluster, tmp_path, gpus={"t4": "1 x Tesla T4 15109MiB"}) as b:
         b.create(*(tenant(f"p{number}") for number in range(4)))
         b.all_run(4)
@@ -324,7 +326,7 @@ def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path)
 
 
 def test_nodes_whose_gpus_a_device_plugin_offers_are_requested_once(tmp_path: Path) -> None:
-    """Nobody has chosen who owns the GPUs: each such node shares none."""
+    """No administrator has chosen who owns the GPUs, so none of these nodes shares them."""
     plugin = replace(T4, resources={"nvidia.com/gpu": "2"})
     bounded = installed(tmp_path / "us", flags=("--provisioning-patience", "12s"))
     with bounded as cluster, beside(cluster, tmp_path, plugin) as b:

@@ -32,7 +32,7 @@ from tests.cluster.engines.programs import folder_of
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
 NO_ROOM = "Memory"
-"""The reason of a pod that no card has the memory for."""
+"""The reason of a pod for which no card has enough memory."""
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,13 @@ def kuberay(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
 
 @pytest.fixture(autouse=True)
 def in_order(us: Cluster) -> Iterator[None]:
-    """Each test leaves the cluster empty; nothing is booked twice before and after."""
+    """Each test leaves the cluster empty; nothing is allocated twice before and after."""
     yield
     cleared(us, JOBS, CLUSTERS)
 
 
 def spec(workers: int, *, together: bool = False) -> JSON:
-    """A head without a share, and so many workers with a card each."""
+    """A head without a share, and this many workers with a card each."""
     head, made = pod("head").spec(terminationGracePeriodSeconds=0), worker("gpu")
     made = made.annotated(names.GANG_MINIMUM, str(workers)) if together else made
     return ray.cluster(template(head), template(made), workers)
@@ -67,7 +67,7 @@ def status(cluster: Cluster) -> JSON:
 
 
 def is_ready(cluster: Cluster) -> bool:
-    """Whether KubeRay says that all pods that it wants are ready."""
+    """Whether KubeRay says that all pods that it needs are ready."""
     return status(cluster).get("state") == "ready"
 
 
@@ -138,7 +138,9 @@ def test_a_ray_cluster_that_is_suspended_gives_its_cards_back_and_resumes(kubera
 
 
 def test_what_kuberay_knows_of_a_share(kuberay: Cluster) -> None:
-    """As docs/workloads/kuberay.md warns: nothing, since its name does not end in `gpu`."""
+    """
+    As docs/workloads/kuberay.md warns, KubeRay does not recognise a share, because its name does not end in `gpu`.
+    """
     start(kuberay, 1)
     wait_for(lambda: is_ready(kuberay), lambda: said(kuberay), 60)
     assert status(kuberay)["desiredGPU"] == "0"
@@ -155,7 +157,7 @@ DEADLINES = ("activeDeadlineSeconds", "preRunningDeadlineSeconds")
 def test_a_ray_job_whose_deadline_ends_while_a_worker_waits_fails(
     kuberay: Cluster, deadline: str, shuts_down: bool
 ) -> None:
-    """As docs/workloads/kuberay.md warns: the deadline counts the wait, and a cluster that stays goes on waiting."""
+    """As docs/workloads/kuberay.md warns, the deadline includes the wait, and a cluster that stays keeps waiting."""
     occupy(kuberay)
     occupy(kuberay, "second")
     job = {"entrypoint": "python train.py", "rayClusterSpec": spec(1), "shutdownAfterJobFinishes": shuts_down}

@@ -56,7 +56,7 @@ def leaderworkerset(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(autouse=True)
 def in_order(us: Cluster) -> Iterator[None]:
-    """Each test leaves the cluster empty; nothing is booked twice before and after."""
+    """Each test leaves the cluster empty; nothing is allocated twice before and after."""
     yield
     cleared(us, JOBSETS, SETS)
 
@@ -65,7 +65,7 @@ def in_order(us: Cluster) -> Iterator[None]:
 
 
 def set_of_jobs(cluster: Cluster, *replicated: str, made: PodBuilder, **spec: Any) -> None:
-    """A JobSet with one Job of one pod for each name, or two of the only name."""
+    """A JobSet with one Job of one pod for each name, or of two pods if there is only one name."""
     replicas = 2 if len(replicated) == 1 else 1
     job = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template(made, restartPolicy="Never")}
     jobs = [{"name": name, "replicas": replicas, "template": {"spec": job}} for name in replicated]

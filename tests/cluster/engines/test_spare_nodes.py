@@ -1,4 +1,4 @@
-"""Spare nodes of a pool, kept by Cluster Autoscaler's own program: so many empty ones, whatever is taken."""
+"""Spare nodes of a pool, kept by Cluster Autoscaler's own program: this many empty nodes, however many are used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def declare(cluster: Cluster, spare: int) -> None:
-    """The pool, with so many spare nodes."""
+    """Declare the pool, with this many spare nodes."""
     document = {names.OPTIONS_FILE: yaml.safe_dump({"pools": [{**POOL, "spare": spare}]})}
     cluster.kube.patch_merge(paths.configmaps(names.NAMESPACE, names.OPTIONS), {"data": document})
 
@@ -44,7 +44,7 @@ def published(found: Beside) -> set[str]:
 
 
 def has_nodes(found: Beside, count: int) -> None:
-    """Wait for so many nodes with GPUs; for some time there are no more and no fewer."""
+    """Wait for this many nodes with GPUs. The number then stays the same for some time."""
     wait_for(
         lambda: len(published(found)) == len(found.scaler.nodes()) == count,
         lambda: f"{len(found.scaler.nodes())} nodes; {buffers(found.cluster)} {found.scaler.program.tail()}",

@@ -52,7 +52,7 @@ def kubeflow(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(autouse=True)
 def in_order(us: Cluster) -> Iterator[None]:
-    """Each test leaves the cluster empty; nothing is booked twice before and after."""
+    """Each test leaves the cluster empty; nothing is allocated twice before and after."""
     yield
     cleared(us, JOBS)
 

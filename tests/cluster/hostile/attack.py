@@ -1,6 +1,6 @@
 """
-A cluster of two replicas that is attacked. Whatever a test did: afterwards the same processes run as before, each
-within its manifest's memory limit, no reservation is left, and another tenant's pod is placed as if nothing had been.
+A cluster of two replicas under attack. After every test the same processes run as before, each within its manifest's
+memory limit. No reservation is left, and another tenant's pod is placed as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from tests.cluster.system import invariants
 
 JSON = dict[str, Any]
 ASSUME_TTL = 2.0
-"""Seconds that a reservation waits for its pod here; long for a test, short for a person."""
+"""Seconds that a reservation waits for its pod here: long for a test, short for a person."""
 TENANT, NEIGHBOUR = "default", "neighbour"
-"""The namespace that attacks, and the one that must not notice."""
+"""The namespace that attacks, and the one that must not be affected."""
 MANIFEST_LEASE = ("--election-lease", "15s")
-"""As every installation has it. The short one of other test clusters ends while a busy API server keeps all waiting."""
+"""The default of every installation. The short one of other test clusters can expire on a busy API server."""
 DELAY = 1.0
-"""Seconds by which an attack may delay another tenant's pod, at most."""
+"""At most this many seconds of delay by an attack are allowed for another tenant's pod."""
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 
 
 @dataclasses.dataclass
 class Hostile:
-    """The cluster, and what tests of attacks need repeatedly."""
+    """The cluster, and helpers that tests of attacks need repeatedly."""
 
     cluster: Cluster
     footprint: Footprint
 
     @property
     def kube(self) -> Kube:
-        """As an administrator."""
+        """A client of an administrator."""
         return self.cluster.kube
 
     def create(self, made: PodBuilder, namespace: str = TENANT, *, dry_run: bool = False) -> JSON:
@@ -54,7 +54,7 @@ class Hostile:
         return self.kube.create(paths.pods(namespace), manifest, {"dryRun": "All"} if dry_run else None)
 
     def create_once_allowed(self, made: PodBuilder, namespace: str = TENANT, within: float = 20.0) -> None:
-        """Submit one pod; an API server notices a moment late that a policy was deleted."""
+        """Submit one pod. An API server notices a moment late that a policy was deleted."""
         manifest = made.manifest()
         manifest["metadata"]["namespace"] = namespace
         refused: list[KubeError] = []
@@ -78,11 +78,11 @@ class Hostile:
         return {name: program.pid if program.alive() else 0 for name, program in programs if name != "certs"}
 
     def figures(self, replica: int = 0) -> dict[str, float]:
-        """An allocator's metrics."""
+        """The metrics of an allocator."""
         return invariants.figures(self.cluster, replica)
 
     def neighbour_is_served(self, within: float = PATIENCE) -> float:
-        """Have another tenant's small pod placed and taken away again; how long it took, in seconds."""
+        """Have another tenant's small pod placed, and delete it. Returns how long the placement took, in seconds."""
         made = pod("neighbour").asks("gpufraction.io/gpu-memory", "1Gi")
         started = time.monotonic()
         uid = self.create(made, NEIGHBOUR)["metadata"]["uid"]
@@ -108,7 +108,7 @@ def hostile_cluster(
     components: Sequence[str] = (),
     route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
 ) -> Iterator[Hostile]:
-    """A cluster with other settings, for a fixture to `yield from`. `route`: as of `Cluster`."""
+    """A cluster with other settings, for a fixture to `yield from`. `route`: as for `Cluster`."""
     pace = ("--assume-ttl", f"{ASSUME_TTL:.0f}s", "--repair-every", "1s", "--placement-node-policy", "binpack")
     cluster = Cluster(
         nodes=nodes,
@@ -130,7 +130,7 @@ def hostile_cluster(
 
 
 def unharmed(attacked: Hostile) -> Iterator[Hostile]:
-    """What must be true after every attack, around one test."""
+    """What must be true after every attack; surrounds one test."""
     before = attacked.pids()
     yield attacked
     invariants.check(attacked.cluster, labelled=(TENANT, NEIGHBOUR))

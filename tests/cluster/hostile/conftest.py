@@ -1,4 +1,4 @@
-"""The attacked cluster as fixtures: one for all tests, left empty and in order by each of them."""
+"""Fixtures for the attacked cluster: one for all tests, which each of them leaves empty and in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(autouse=True)
 def looked_at(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The memory of a cluster that lives on for the tests of other files is looked at during these alone."""
+    """Monitors memory only during these tests, because the cluster also serves the tests of other files."""
     found = request.getfixturevalue("attacked") if "attacked" in request.fixturenames else None
     if not isinstance(found, Hostile):
         yield
@@ -29,5 +29,5 @@ def looked_at(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def hostile(attacked: Hostile) -> Iterator[Hostile]:
-    """The cluster, empty; afterwards nothing has ended, nothing has leaked, and others are served."""
+    """The cluster, empty. Afterwards nothing has ended or leaked, and others are served."""
     yield from unharmed(attacked)

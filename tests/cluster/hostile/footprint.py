@@ -1,10 +1,10 @@
 """
-The memory that the programs of a cluster use, held to the limits of the shipped manifests as a node's kernel would.
+Holds the memory of a cluster's programs to the limits of the shipped manifests, as a node's kernel does.
 
-A container's limit counts all its processes, and pages that they share once: so what is added up is the proportional
+A container's limit counts all its processes, and counts pages that they share once. So this adds up the proportional
 set size of a program and of everything that it started (proc(5), `Pss`). The kernel counts that page by page, which
-takes 2 ms for a process. The resident set size, which counts shared pages in full and so is never less, costs next to
-nothing: it is read at every look, and says when the other has to be.
+takes 2 ms for each process. The resident set size counts shared pages in full, so it is never less, and reading it
+costs almost nothing. It is read at every look, and decides when the proportional size must be read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from playground.programs import installing
 from playground.programs.process import Program
 
 _EVERY = 0.1
-"""Seconds between two looks. What comes and goes faster is not seen; what a kernel would kill for stays longer."""
+"""Seconds between two looks. Shorter peaks are not seen, but a kernel would kill only for longer ones."""
 _AT_LEAST = 1.0
-"""Seconds after which the proportional size is counted again although nothing has grown: pages come to be unshared."""
+"""
+Seconds after which the proportional size is counted again even if nothing has grown, because pages stop being shared.
+"""
 _GROWN = 1 << 20
 """Bytes by which the resident size grows before the proportional one is counted again."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Running(Protocol):
-    """What is looked at: a cluster, or a part of one."""
+    """The cluster, or the part of one, to monitor."""
 
     @property
     def programs(self) -> Mapping[str, Program]: ...
@@ -38,14 +40,16 @@ class Running(Protocol):
 
 @dataclass
 class _Seen:
-    """One program at the last time that its proportional size was counted."""
+    """One program at the time when its proportional size was last counted."""
 
     at: float
     tree: tuple[int, ...]
     resident: int
 
     def still(self, tree: tuple[int, ...], limit: int) -> bool:
-        """Whether what was counted then tells enough: nothing has come or grown, or is so large as to be killed for."""
+        """
+        Whether that count is still good enough: no process is new or has grown, and none is large enough to be killed.
+        """
         fresh = time.monotonic() - self.at < _AT_LEAST
         return fresh and set(tree) <= set(self.tree) and _resident(self.tree) <= min(limit, self.resident + _GROWN)
 
@@ -63,32 +67,32 @@ def limits() -> Mapping[str, int]:
 
 
 class Footprint:
-    """Samples every program on a thread; one that passes its limit is killed, as it would be on a node."""
+    """Samples every program on a thread. A program that exceeds its limit is killed, as on a node."""
 
     def __init__(self, cluster: Running) -> None:
         self._cluster, self._limits = cluster, limits()
         self.peaks: dict[str, int] = {}
-        """The most that was seen, in bytes, by the program's name."""
+        """The maximum that was seen, in bytes, by the program's name."""
         self.killed: list[str] = []
-        """Programs that passed their limits, with the figures."""
+        """Programs that exceeded their limits, with the figures."""
         self._stop, self._looking = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="footprint", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start sampling."""
         self._looking.set()
         self._thread.start()
 
     def pause(self) -> None:
-        """Look no longer until `resume`: no test runs on this cluster, which lives until all have run."""
+        """Stop sampling until `resume`: no test runs on this cluster, which lives until all have run."""
         self._looking.clear()
 
     def resume(self) -> None:
-        """Look again."""
+        """Sample again."""
         self._looking.set()
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop sampling."""
         self._stop.set()
         self._looking.set()
         self._thread.join()
@@ -100,7 +104,7 @@ class Footprint:
             for name, program in tuple(self._cluster.programs.items()):
                 if name == "certs" or not program.alive():
                     continue
-                # A name has the node or the replica's number behind it.
+                # The name ends with the node or the replica's number.
                 limit = self._limits[name.split("-")[0]]
                 last = seen.get(name)
                 if last is not None and last.still(tuple(_tree(program.pid, of_main=True)), limit):
@@ -116,8 +120,8 @@ class Footprint:
 
 def _tree(pid: int, *, of_main: bool = False) -> Iterator[int]:
     """
-    The process and everything below it; what ends meanwhile is left out. `of_main`: only what main threads started,
-    where our programs fork, which takes a tenth of the time.
+    The process and all its descendants, without those that end during the search. `of_main`: only children of main
+    threads, which is where our programs fork. This takes a tenth of the time.
     """
     yield pid
     threads = [str(pid)] if of_main else _threads(pid)
@@ -134,18 +138,18 @@ def _threads(pid: int) -> list[str]:
 
 
 def _resident(tree: tuple[int, ...]) -> int:
-    """Bytes of all of them, shared pages counted for each; nothing for a process that has ended."""
+    """Resident bytes of all of them. Shared pages count for each process, and an ended process counts as nothing."""
     return sum(int(text.split()[1]) * _PAGE for pid in tree if (text := _read(f"/proc/{pid}/statm")))
 
 
 def _proportional(pid: int) -> int:
-    """Bytes; 0 for a process that has ended."""
+    """Proportional bytes of the process; 0 if it has ended."""
     lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:")), 0)
 
 
 def _read(path: str) -> bytes:
-    """A file of `/proc`; empty for a process that has ended. Without `pathlib`, which takes longer than the kernel."""
+    """A file of `/proc`; empty if the process has ended. Does not use `pathlib`, which takes longer than the kernel."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read()

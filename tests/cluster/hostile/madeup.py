@@ -1,6 +1,6 @@
 """
-Made-up pods and reviews, as many as wanted and the same ones each time: what a tenant could mean, what is odd, mixed or
-damaged, and on top of that values, keys and bytes that anyone could have put in.
+Generated pods and reviews, as many as needed and the same ones each time. They are plausible, odd, mixed or damaged,
+and contain values, keys and bytes that anyone could have inserted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOLERATED = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 
 def pods(number: int) -> list[JSON]:
-    """That many, by the generators of the webhook's own tests."""
+    """This many pods, from the generators of the webhook's own tests."""
     found: list[JSON] = []
 
     @settings(
@@ -68,7 +68,9 @@ def pods(number: int) -> list[JSON]:
 
 
 def to_create(pods: list[JSON], number: int, seed: int) -> Iterator[JSON]:
-    """As many to be created for real: each has a name and images, or an API server would refuse them all."""
+    """
+    This many pods that can really be created: each has a name and images, or an API server would refuse all of them.
+    """
     chance = random.Random(seed)
     for count in range(number):
         made = copy.deepcopy(pods[chance.randrange(len(pods))])
@@ -91,7 +93,7 @@ def to_create(pods: list[JSON], number: int, seed: int) -> Iterator[JSON]:
 
 
 def reviews(pods: list[JSON], number: int, seed: int) -> list[bytes]:
-    """Reviews of them that no API server sends."""
+    """Reviews of these pods that no API server sends."""
     chance = random.Random(seed)
     return [_review(pods, count, chance) for count in range(number)]
 
@@ -126,7 +128,7 @@ def _review(pods: list[JSON], count: int, chance: random.Random) -> bytes:
 
 
 def damage(document: Any, chance: random.Random) -> None:
-    """Replace, remove or add one thing somewhere in it."""
+    """Replace, remove or add one thing somewhere in the document."""
     place = document
     while True:
         if isinstance(place, dict) and place:

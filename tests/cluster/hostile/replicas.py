@@ -1,4 +1,4 @@
-"""Which replica leads, the API server asking only one of them, and reviews that go straight to a replica's port."""
+"""Which replica leads, an API server that asks only one replica, and reviews that go directly to a replica's port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cluster.hostile.attack import Hostile
 
 JSON = dict[str, Any]
 _CACHED = 0.5
-"""Seconds after which an answer of `/metrics` is not the one before, on a machine that is not overloaded."""
+"""Seconds after which an answer of `/metrics` is a new one, on a machine that is not overloaded."""
 
 
 def leader(hostile: Hostile) -> int:
@@ -35,7 +35,7 @@ def leader(hostile: Hostile) -> int:
 
 @contextlib.contextmanager
 def asking(hostile: Hostile, *, leads: bool) -> Iterator[int]:
-    """While this is open the API server asks one replica: the one that leads, or one that does not."""
+    """Inside this context the API server asks one replica: either the leader, or one that does not lead."""
     number = leader(hostile)
     if not leads:
         number = next(replica.number for replica in hostile.cluster.replicas if replica.number != number)
@@ -48,8 +48,8 @@ def asking(hostile: Hostile, *, leads: bool) -> Iterator[int]:
 
 def _ask_only(hostile: Hostile, number: int | None) -> None:
     """
-    The connections that the API server keeps are cut for that. A review that it was about to send by one of them fails,
-    so there is none until it has noticed.
+    This cuts the connections that the API server keeps. A review that it is about to send on one of them fails, so no
+    review is sent until it has noticed.
     """
     hostile.cluster.ask_only(number)
 
@@ -58,7 +58,7 @@ def _ask_only(hostile: Hostile, number: int | None) -> None:
             hostile.create(pod("probe").asks("gpufraction.io/gpu-memory", "1Mi"), dry_run=True)
         except KubeUnavailable:
             return False
-        except (KubeForbidden, KubeInvalid):  # a quota, or what an administrator demands: asked it has
+        except (KubeForbidden, KubeInvalid):  # refused by a quota or a policy, after the webhook was asked
             return True
         return True
 
@@ -66,7 +66,7 @@ def _ask_only(hostile: Hostile, number: int | None) -> None:
 
 
 def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") -> tuple[int, JSON]:
-    """What a stranger is answered who reaches a replica's port."""
+    """The answer that a stranger gets at a replica's port."""
     port = hostile.cluster.replicas[replica].webhook_port
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=unverified())
     try:
@@ -79,9 +79,9 @@ def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") 
 
 def asked(hostile: Hostile, replica: int) -> dict[str, float]:
     """
-    How often a replica's webhook was given each answer by its allocator, by the answer.
+    How often a replica's webhook got each answer from its allocator, by the answer.
 
-    Metrics are cached for some times as long as they take to make, so this waits until they are the same twice.
+    Metrics are cached for a multiple of the time that they take to compute, so this waits until they are equal twice.
     """
     found = [_asked(hostile, replica)]
 

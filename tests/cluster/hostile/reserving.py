@@ -1,6 +1,6 @@
 """
-What Kueue does around an admission check, and no more: it reserves quota for a Workload with the check pending, and
-reads the answer. Its kinds are defined without their schemas.
+Does only what Kueue does around an admission check: reserves quota for a Workload with the check pending, and reads the
+answer. Its kinds are defined without their schemas.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def definition(plural: str, versions: Sequence[str]) -> JSON:
 
 
 def stamp() -> str:
-    """Now, as Kubernetes writes it."""
+    """The current time, as Kubernetes writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -58,7 +58,7 @@ class Reserving:
     version: str = "v1beta2"
 
     def install(self) -> None:
-        """Its kinds, our check, and a flavor for every node."""
+        """Install its kinds, our check, and a flavor for every node."""
         for plural in KINDS:
             installing.apply(self.kube, definition(plural, (self.version,)))
         wait_for(self._is_served, "its kinds are not served", 30)
@@ -66,7 +66,7 @@ class Reserving:
         self.create("resourceflavors", "any", {"spec": {}})
 
     def remove(self) -> None:
-        """Its kinds, with all objects."""
+        """Remove its kinds, with all objects."""
         for plural in KINDS:
             self.kube.delete(paths.customresourcedefinitions(f"{plural}.{GROUP}"))
 
@@ -83,14 +83,14 @@ class Reserving:
         return paths.path(f"{GROUP}/{self.version}", plural, namespace, name, sub)
 
     def create(self, plural: str, name: str, document: JSON) -> JSON:
-        """An object of its kinds."""
+        """Create an object of its kinds."""
         about = {"apiVersion": f"{GROUP}/{self.version}", "kind": KINDS[plural], "metadata": {"name": name}}
         namespace = "default" if plural == "workloads" else None
         where = paths.path(f"{GROUP}/{self.version}", plural, namespace)
         return self.kube.create(where, {**about, **document})
 
     def is_active(self) -> bool:
-        """Whether somebody answers the check."""
+        """Whether a program answers the check."""
         conditions = (self.kube.get(self.path("admissionchecks", CHECK)).get("status") or {}).get("conditions") or ()
         return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
 
@@ -103,7 +103,7 @@ class Reserving:
         self.reserve_again(name)
 
     def reserve_again(self, name: str) -> None:
-        """Quota for a Workload that exists, with the check pending."""
+        """Reserve quota for an existing Workload, with the check pending."""
         pod_sets = self.kube.get(self.path("workloads", name))["spec"]["podSets"]
         assignments = [{"name": each["name"], "flavors": {"cpu": "any"}, "count": each["count"]} for each in pod_sets]
         now = {"lastTransitionTime": stamp(), "message": ""}
@@ -135,7 +135,7 @@ class Reserving:
         return dict(found)
 
     def starts(self, name: str, timeout: float = 30) -> JSON:
-        """The answer Ready, after as many Retries as it takes: quota is reserved again after each, as Kueue does."""
+        """Wait for the answer Ready. After each Retry it reserves quota again, as Kueue does."""
 
         def ready() -> JSON | None:
             self.reserve_again(name)
@@ -146,7 +146,7 @@ class Reserving:
         return wait_for(ready, lambda: f"{name} does not start: {self.answer(name)}", timeout) or {}
 
     def answered(self, name: str, state: str, timeout: float = 20) -> JSON:
-        """The answer, once it is there; it must be of this state."""
+        """Wait for the answer, which must be of this state."""
         wait_for(lambda: self.answer(name)["state"] != "Pending", f"{name} is not answered", timeout)
         found = self.answer(name)
         assert found["state"] == state, found

@@ -1,7 +1,7 @@
 """
-Tokens of ours in the hands of somebody else: what each can write, asked of the API server with the token itself.
+Our tokens in the hands of an attacker: what each token can write, tested on the API server with the token itself.
 
-Every attempt is a dry run, so none depends on another. What an attempt asks for, RBAC grants: a refusal is a policy's.
+Every attempt is a dry run, so none depends on another. RBAC allows every attempt, so a refusal comes from a policy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Attempt:
     body: Any = None
 
     def outcome(self, kube: Kube) -> str:
-        """What happened to it; a refusal of another kind in its own words."""
+        """The result of the attempt. A refusal of another kind is given in its own words."""
         dry = {"dryRun": "All"}
         calls: dict[str, Callable[[], Any]] = {
             "create": lambda: kube.create(self.path, self.body, dry),
@@ -80,14 +80,14 @@ class Tokens:
         return Kube.connect(kubeconfig=str(path), user_agent="thief")
 
     def client(self, user: User) -> Kube:
-        """Speaks with that user's own token, or with a certificate."""
+        """A client with that user's own token, or with a certificate."""
         if ":serviceaccount:" not in user.name:
             return self.kube
         extra = {key.rpartition("/")[2]: value for key, (value,) in user.extra.items()}
         return self.as_user(user.name.rpartition(":")[2], extra.get("node-name", ""), extra.get("pod-name", ""))
 
     def outcome(self, attempt: Attempt) -> str:
-        """What happened to an attempt."""
+        """The result of an attempt."""
         return attempt.outcome(self.client(attempt.who))
 
 
@@ -101,7 +101,7 @@ AUTOSCALER, KARPENTER = protection.AGAINST_SCALE_DOWN
 
 
 def prepare(cluster: Cluster) -> None:
-    """A placed pod and one that waits, a pod of the cluster's own, two holder pods and a pod of MPS."""
+    """Create a placed pod and a waiting one, a pod of the cluster's own, two holder pods and a pod of MPS."""
     kube = cluster.kube
     cluster.await_account(SYSTEM)
     cluster.await_account(OURS)
@@ -119,13 +119,13 @@ def prepare(cluster: Cluster) -> None:
         create(kube, OURS, holder(name))
     foreign = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPU", "metadata": {"name": "foreign"}, "spec": {}}
     kube.create(paths.path(scenarios.ELASTIC, "elasticgpus"), foreign)
-    # Of a provisioner that is not ours, so that nobody binds it meanwhile.
+    # It belongs to another provisioner, so nothing binds it in the meantime.
     asks = {"resources": {"requests": {"example.com/gpu-core": 1}}, "elasticGPUClassName": "nobodys"}
     claim = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "metadata": {"name": "claim"}, "spec": asks}
     kube.create(paths.path(scenarios.ELASTIC, "elasticgpuclaims", SERVED), claim)
     for name in ("placed", "protected"):
         wait_for(functools.partial(allocated, kube, name), f"the pod {name} is not placed")
-    # As the setting placement.scale_down writes them, alongside one of the author's own.
+    # As the setting placement.scale_down writes them, next to one of the author's own.
     protecting = {AUTOSCALER: "false", KARPENTER: "true", str(names.PROTECTED): KARPENTER}
     kube.patch_merge(paths.pods(SERVED, "protected"), {"metadata": {"annotations": protecting}})
     gates = kube.get(paths.pods(SERVED, "waiting"))["spec"]["schedulingGates"]
@@ -137,7 +137,7 @@ def allocated(kube: Kube, name: str) -> bool:
 
 
 def holder(name: str) -> JSON:
-    """A pod as the DaemonSet of the component holders makes it."""
+    """A pod as the DaemonSet of the component holders creates it."""
     text = (installing.COMPONENTS / "holders" / "daemonset.yaml").read_text(encoding="utf-8")
     template: JSON = yaml.safe_load(text)["spec"]["template"]
     return {

@@ -1,4 +1,4 @@
-"""Clients that reach the webhooks' ports and are nobody: what they open, send, and do not send."""
+"""Clients without any identity that reach the webhooks' ports: what they open, send, and leave out."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from tests.cluster.hostile.attack import TENANT, Hostile
 JSON = dict[str, Any]
 SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
 HELLO = b"\x16\x03\x01\x02\x00\x01"
-"""The start of a ClientHello that never goes on."""
+"""The start of a ClientHello that never continues."""
 
 
 def trusting(attacked: Hostile) -> ssl.SSLContext:
-    """As the API server does."""
+    """A TLS context that trusts the webhook, as the API server does."""
     return ssl.create_default_context(cafile=str(attacked.cluster.directory / "certs" / "ca.crt"))
 
 
 def plain(port: int, sent: bytes = b"") -> socket.socket:
-    """A TCP connection that has sent that much."""
+    """A TCP connection that has sent this much."""
     made = socket.create_connection(("127.0.0.1", port), 10)
     made.sendall(sent)
     return made
 
 
 def secured(port: int, context: ssl.SSLContext, sent: bytes = b"") -> ssl.SSLSocket:
-    """A TLS connection that has sent that much."""
+    """A TLS connection that has sent this much."""
     made = context.wrap_socket(plain(port), server_hostname=SERVER_NAME)
     made.sendall(sent)
     return made
 
 
 def post(port: int, context: ssl.SSLContext, body: bytes, *, path: str = "/mutate") -> tuple[int, bytes]:
-    """One request and its answer; status 0 where the server ends the connection instead."""
+    """Send one request and read its answer. Status 0 if the server ends the connection instead."""
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with contextlib.closing(secured(port, context)) as made:
         with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def review(pod: JSON, *, uid: str = "stranger", **request: Any) -> bytes:
 
 
 def served_by_each(attacked: Hostile, requests: JSON) -> list[float]:
-    """How long each replica takes for the review of a small pod with these requests, as its API server sends one."""
+    """How long each replica takes for the review of a small pod with these requests, sent as its API server does."""
     context, took = trusting(attacked), []
     body = review({"metadata": {"name": "small", "namespace": "neighbour"}, "spec": {"containers": [requests]}})
     body = body.replace(b'"namespace": "default"', b'"namespace": "neighbour", "dryRun": true')
@@ -90,11 +90,11 @@ def served_by_each(attacked: Hostile, requests: JSON) -> list[float]:
 
 class Crowd:
     """
-    Clients that send these bodies to all webhooks by turns, repeatedly until the end; what came of it, counted.
-    With a pace each body is sent once, and each client waits so many seconds between two. `tenants`: the bodies are
-    pods, of which the API server is sent dry runs; `rests`: the seconds that each client then waits between two.
+    Clients that send these bodies to all webhooks in turn, repeatedly until the end. The results are counted. With a
+    pace each body is sent once, and each client waits this many seconds between two bodies. `tenants`: the bodies are
+    pods, which go to the API server as dry runs; `rests`: the seconds that each client then waits between two.
 
-    They are a process of their own, and polite: the processor that attackers need is not the cluster's.
+    They run in their own process with a low priority, because attackers do not use the cluster's processor.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Crowd:
         return self
 
     def is_at_work(self, within: float = 60.0) -> bool:
-        """Wait until one of its requests has come to an end."""
+        """Wait until one of its requests has finished."""
         return bool(self._answered.wait(within))
 
     def __exit__(self, *error: object) -> None:
@@ -188,7 +188,7 @@ def _send(
 
 @contextlib.contextmanager
 def holding(opened: Callable[[int], Any], ports: Sequence[int], number: int) -> Iterator[None]:
-    """That many connections to each port, opened again as the server ends them."""
+    """This many connections to each port, opened again when the server ends them."""
     stop = threading.Event()
 
     def keep(port: int) -> None:
@@ -214,7 +214,7 @@ def holding(opened: Callable[[int], Any], ports: Sequence[int], number: int) -> 
 
 
 def probes_answer(attacked: Hostile, within: float = 2.0) -> list[str]:
-    """What kubelet's probes of both webhooks and both allocators come to; empty where all are answered in time."""
+    """The result of kubelet's probes of both webhooks and both allocators; empty if all are answered in time."""
     wrong = []
     for replica in attacked.cluster.replicas:
         for url in (attacked.cluster.webhook_url(replica.number), attacked.cluster.allocator_url(replica.number)):
@@ -235,7 +235,7 @@ def probes_answer(attacked: Hostile, within: float = 2.0) -> list[str]:
 
 
 def complaints(attacked: Hostile) -> list[str]:
-    """Lines of the webhooks' logs that an administrator would have to look into."""
+    """Lines of the webhooks' logs that an administrator would have to investigate."""
     return [
         line
         for replica in attacked.cluster.replicas

@@ -1,7 +1,8 @@
 """
-Agents report about pods and the allocator acts: watch mode works whoever leads, and a stolen agent reaches no others.
+Agents report about pods and the allocator acts. Watch mode works whichever replica leads, and a stolen agent token
+affects no other nodes.
 
-Both control planes. What is asserted is what happens to the pods.
+The tests run on both control planes and check what happens to the pods.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ELECTION = ("--election-lease", "3s")
 
 
 class Watched:
-    """Two nodes of one card each, whose agents' driver is a file."""
+    """Two nodes of one card each, whose agents read a file as their driver."""
 
     def __init__(self, hostile: Hostile, files: dict[str, Path]) -> None:
         self.hostile, self.kube, self._files = hostile, hostile.kube, files
@@ -57,14 +58,14 @@ class Watched:
             return True
 
     def uses(self, node: str, amount: str = "", *pods: JSON) -> None:
-        """These pods' containers have so much memory of the node's card."""
+        """These pods' containers use this much memory of the node's card."""
         held = {
             each["containerID"].rpartition("//")[2]: amount for p in pods for each in p["status"]["containerStatuses"]
         }
         shown(self._files[node], held)
 
     def events(self, uid: str) -> list[JSON]:
-        """The Warnings about a pod by agents' reports."""
+        """The Warnings about a pod that follow agents' reports."""
         found = self.kube.list(paths.events(TENANT)).items
         return [e for e in found if e["involvedObject"].get("uid") == uid and e["type"] == "Warning"]
 
@@ -75,7 +76,7 @@ class Watched:
         return -1
 
     def thief(self, node: str) -> Kube:
-        """The agent of that node has ended, and somebody has its token."""
+        """The agent of that node has ended, and an attacker has its token."""
         plane, directory = self.hostile.cluster.control_plane, self.hostile.cluster.directory
         path = directory / f"kubeconfig-thief-{node}"
         path.write_text(plane.kubeconfig(account("gpufraction-nodeagent", node=node, components=COMPONENTS)))
@@ -83,7 +84,7 @@ class Watched:
 
 
 def shown(file: Path, held: JSON) -> None:
-    """Written at once, since the agent may read it at any time."""
+    """Replaced in one step, because the agent may read it at any time."""
     beside = file.with_suffix(".new")
     beside.write_text(json.dumps({"gpus": CARD, "cards": {"0": {"holding": held}}}))
     beside.replace(file)

@@ -1,6 +1,6 @@
 """
-C4: a pod that names its node is served by whichever replica is asked, on that node, or gets a reason. The answer does
-not depend on chance, and "the allocator does not answer" is the answer only where that is so.
+C4: whichever replica is asked serves a pod that names its node, on that node, or gives a reason. The answer does not
+depend on chance, and it is "the allocator does not answer" only if that is true.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def test_questions_to_a_follower_are_counted(hostile: Hostile) -> None:
 
 
 def test_a_pod_of_another_scheduler_gets_a_true_condition(hostile: Hostile) -> None:
-    """Nobody would bind it, were it to wait."""
+    """Nothing would bind it if it waited."""
     with asking(hostile, leads=False):
         with pytest.raises(KubeForbidden, match="only the leading replica can place the pod") as refused:
             hostile.create(share("other").on("t4").spec(schedulerName="others"))
         assert "does not answer" not in str(refused.value)
     with asking(hostile, leads=True):
-        # Another attack on this cluster may have left the namespace on probation (`unconfirmed.PROBATION`).
+        # Another attack on this cluster may have put the namespace on probation (`unconfirmed.PROBATION`).
         hostile.create_once_allowed(share("other").on("t4").spec(schedulerName="others"), within=90.0)
     scenarios.settled(hostile.kube, 1, running=1)

@@ -1,4 +1,6 @@
-"""Pods that name their node come while another tenant's pods wait for it: who waited before them is placed first."""
+"""
+Pods that name their node arrive while another tenant's pods wait for it: the pods that waited longer are placed first.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ pytestmark = [pytest.mark.hostile, pytest.mark.long]
 CARDS = 4
 NODE = (gpu_node("four", f"{CARDS} x Tesla T4 15109MiB"),)
 SHAPES = 100
-"""Pods of as many sizes that fit nowhere: trying them all takes a while."""
+"""Pods of this many sizes that fit nowhere: evaluating all of them takes a while."""
 
 
 @pytest.fixture(scope="module", params=control_planes())

@@ -1,4 +1,4 @@
-"""B4: the keeper of certificates as it is installed: a pod of its own, its own token, the certificate in a Secret."""
+"""B4: the keeper of certificates as it is installed: its own pod, its own token, and the certificate in a Secret."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SERVICE = service_names("gpufraction-webhook", names.NAMESPACE)
 
 @pytest.fixture
 def restored(hostile: Hostile) -> Hostile:
-    """Other tests find the Secret empty, as it is installed."""
+    """Other tests find the Secret empty, as after the installation."""
     hostile.kube.patch_merge(SECRET, {"data": None})
     return hostile
 
 
 def keeper(hostile: Hostile, folder: Path) -> Program:
-    """The program with the account's own token, ended when it has looked once."""
+    """The program with the account's own token; it ends after its first look."""
     config = folder / "kubeconfig"
     config.write_text(hostile.cluster.control_plane.kubeconfig(account("gpufraction-certs")))
     arguments = [
@@ -48,21 +48,21 @@ def served(hostile: Hostile) -> Bundle:
 
 
 def authorities(hostile: Hostile) -> int:
-    """How many are trusted by the first webhook."""
+    """How many authorities the first webhook trusts."""
     text = base64.b64decode(hostile.kube.get(HOOK)["webhooks"][0]["clientConfig"]["caBundle"])
     context = ssl.create_default_context(cadata=text.decode())
     return len(context.get_ca_certs())
 
 
 def test_the_keepers_token_is_enough_to_make_trust_and_keep_a_certificate(restored: Hostile, tmp_path: Path) -> None:
-    """B4: with two rights on two objects of ours, and no file that the webhook shares."""
+    """B4: it needs two rights on two of our objects, and no file that the webhook shares."""
     before = authorities(restored)
     keeper(restored, tmp_path).run()
     first = served(restored)
     assert needs_renewal(first, datetime.datetime.now(datetime.UTC), (*SERVICE, "localhost")) is None
     assert authorities(restored) == before + 1
     assert first.ca in base64.b64decode(restored.kube.get(HOOK)["webhooks"][0]["clientConfig"]["caBundle"])
-    # A new pod of the keeper's has no key of the authority, and leaves a good certificate alone.
+    # A new keeper pod has no key of the authority, and does not replace a valid certificate.
     (tmp_path / "second").mkdir()
     keeper(restored, tmp_path / "second").run()
     assert (served(restored), authorities(restored)) == (first, before + 1)

@@ -1,6 +1,6 @@
 """
-A webhook that asks for the API server's certificate: who has none, or another's, gets no answer to a review and cannot
-reserve anything, while pods are created as always and probes are answered.
+A webhook that requires the API server's certificate: a client with no certificate, or with another one, gets no answer
+to a review and cannot reserve anything. Pods are created as always, and probes are answered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.hostile, pytest.mark.long]
 
 API_SERVER = "kube-apiserver-to-webhooks"
 AUTHORITY = Authority()
-"""That of the cluster, which signs certificates for others, too."""
+"""The authority of the cluster, which signs certificates for others, too."""
 
 
 @pytest.fixture(scope="module", params=control_planes())
@@ -51,7 +51,7 @@ def hostile(authenticated: Hostile) -> Iterator[Hostile]:
 
 
 def showing(hostile: Hostile, folder: Path, authority: Authority | None, name: str = API_SERVER) -> ssl.SSLContext:
-    """A client with a certificate of that authority; without one where there is none."""
+    """A client with a certificate of that authority; without an authority, a client without a certificate."""
     context = strangers.trusting(hostile)
     if authority is not None:
         certificate, key = authority.client(User(name))
@@ -62,14 +62,14 @@ def showing(hostile: Hostile, folder: Path, authority: Authority | None, name: s
 
 
 def status(port: int, context: ssl.SSLContext, body: bytes) -> int:
-    """Of the answer; 0 where the connection is ended instead."""
+    """The status of the answer; 0 if the connection is ended instead."""
     with contextlib.suppress(OSError):
         return strangers.post(port, context, body)[0]
     return 0
 
 
 def test_only_who_shows_the_api_servers_certificate_is_answered(hostile: Hostile, tmp_path: Path) -> None:
-    """A3: a stranger's reviews reserved shares, and the answers had node names, UUIDs and free memory."""
+    """A3: before, a stranger's reviews reserved shares, and the answers contained node names, UUIDs and free memory."""
     made = pod("stranger").asks("gpufraction.io/gpu-memory", "1Gi").manifest()
     body = strangers.review(made)
     clients = {
@@ -92,7 +92,7 @@ def test_only_who_shows_the_api_servers_certificate_is_answered(hostile: Hostile
 
 
 def test_a_refused_client_learns_the_reason_and_not_who_is_allowed(hostile: Hostile, tmp_path: Path) -> None:
-    """A3: nothing that helps a stranger."""
+    """A3: the message contains nothing that helps a stranger."""
     port = hostile.cluster.replicas[0].webhook_port
     answered = strangers.post(port, showing(hostile, tmp_path, AUTHORITY, "system:node:n1"), b"{}")
     assert answered[0] == 403

@@ -1,4 +1,4 @@
-"""Others overwrite or remove the condition of a pod: it is written again, and nobody is kept busy by that."""
+"""Others overwrite or remove the condition of a pod: it is written again, and this keeps no program busy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 HOLD = "example.com/hold"
 STALE = {"status": "False", "reason": "Stale", "message": "waiting: written by somebody else"}
-"""What a kubelet's or another controller's old state of the pod may put back."""
+"""Old conditions of the pod that a kubelet or another controller may write back."""
 
 
 def overwrite(hostile: Hostile, name: str, **condition: str) -> None:
@@ -38,7 +38,7 @@ def condition(hostile: Hostile, name: str) -> JSON:
 
 
 def says(hostile: Hostile, name: str, wanted: JSON) -> None:
-    """Wait until the pod says this again, word for word."""
+    """Wait until the pod has exactly this condition again."""
 
     def found() -> JSON:
         found = condition(hostile, name)
@@ -48,7 +48,9 @@ def says(hostile: Hostile, name: str, wanted: JSON) -> None:
 
 
 def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
-    """The two pods, and their conditions; the one that runs has waited, since others have no condition."""
+    """
+    The two pods, and their conditions. The running pod has waited, because a pod that never waited has no condition.
+    """
     for name in ("runs", "waits"):
         whole = pod(name).asks("gpufraction.io/gpu-memory", "15000Mi").asks("gpufraction.io/gpu-count", 2)
         held = whole.gated(HOLD) if name == "runs" else whole
@@ -72,7 +74,7 @@ def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
     ],
 )
 def test_what_others_make_of_a_condition_is_repaired(hostile: Hostile, attack: str) -> None:
-    """C8: by the leader's next look, although nothing else has changed."""
+    """C8: the leader repairs it at its next look, even if nothing else has changed."""
     written = one_that_runs_and_one_that_waits(hostile)
     for name, found in written.items():
         match attack:
@@ -96,7 +98,9 @@ def test_a_pod_that_never_waited_is_told_once_somebody_says_that_it_waits(hostil
 
 @pytest.mark.long
 def test_a_writer_who_never_gives_up_costs_next_to_nothing(hostile: Hostile) -> None:
-    """C8: two who write against each other: ours waits longer each time, and the other's pod says what it says."""
+    """
+    C8: two programs write against each other. Ours waits longer each time, and the other's pod keeps the other's text.
+    """
     written = one_that_runs_and_one_that_waits(hostile)
     stop, repairs = threading.Event(), 0
 

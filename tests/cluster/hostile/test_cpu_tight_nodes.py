@@ -1,4 +1,4 @@
-"""Pods with a share and ordinary ones, all at once, on a node with too little CPU: its kubelet refuses nobody."""
+"""Many pods with and without a share at the same time, on a node with too little CPU: its kubelet refuses none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hostile(crowded: Hostile) -> Iterator[Hostile]:
 
 @pytest.mark.parametrize("cpu", ["200m", "500m", "3"])
 def test_a_burst_of_pods_with_and_without_a_share(hostile: Hostile, cpu: str) -> None:
-    """C11: 40 pods bound by name, and as many that kube-scheduler places meanwhile."""
+    """C11: 40 pods bound by name, while kube-scheduler places as many others."""
     shares = [pod(f"share-{n}").asks("gpufraction.io/gpu-memory", "256Mi").needs(cpu=cpu) for n in range(EACH)]
     plain = [pod(f"plain-{n}").needs(cpu=cpu) for n in range(EACH)]
     everybody = [made.manifest() for pair in zip(shares, plain, strict=True) for made in pair]
@@ -60,14 +60,14 @@ def test_a_burst_of_pods_with_and_without_a_share(hostile: Hostile, cpu: str) ->
 
 
 def create(hostile: Hostile, made: list[JSON]) -> None:
-    """One client, as fast as it is answered."""
+    """One client that creates pods as fast as they are accepted."""
     kube = Kube.connect(kubeconfig=str(hostile.cluster.kubeconfig), user_agent="burst")
     for manifest in made:
         kube.create(paths.pods(TENANT), {**manifest, "metadata": {**manifest["metadata"], "namespace": TENANT}})
 
 
 def test_a_node_with_room_takes_a_neighbour_by_name(hostile: Hostile) -> None:
-    """Where there is room, and nobody else is about to take it, pods go on being bound at admission."""
+    """If there is room, and no other pod is about to take it, pods are still bound at admission."""
     made = pod("roomy").asks("gpufraction.io/gpu-memory", "256Mi").needs(cpu="1")
 
     def bound() -> bool:

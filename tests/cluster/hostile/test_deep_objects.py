@@ -1,4 +1,4 @@
-"""Objects of others that are nested more deeply than Python decodes."""
+"""Other users' objects that are nested more deeply than Python can decode."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SWEEPS = 3.0
 
 
 def deepened(hostile: Hostile, plane: Real, name: str) -> int:
-    """Change the managed fields of a pod, as a user who may edit it can; the status of the answer."""
+    """Change the managed fields of a pod, as a user with edit rights can. Returns the status of the answer."""
     fields = '{"f:metadata":{"f:annotations":' + '{"f:a":' * LEVELS + "{}" + "}" * LEVELS + "}}"
     entry = f'{{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{fields}}}'
-    body = f'{{"metadata":{{"managedFields":[{entry}]}}}}'.encode()  # text: Python does not encode it either
+    body = f'{{"metadata":{{"managedFields":[{entry}]}}}}'.encode()  # as text, because Python cannot encode it either
     headers = {"Accept": "application/json", "Content-Type": "application/merge-patch+json"}
     answer = plane.server.connect(ADMIN).request(
         HttpRequest("PATCH", paths.pods(TENANT, name), {}, headers, body, 60.0, False)
@@ -34,7 +34,7 @@ def deepened(hostile: Hostile, plane: Real, name: str) -> int:
 
 
 def test_a_pod_with_deep_managed_fields_blinds_no_program(hostile: Hostile) -> None:
-    """Every list and every watch of pods failed at this one, so nobody's pod was placed any more."""
+    """Every list and every watch of pods failed at this one, so no pod was placed any more."""
     plane = hostile.cluster.control_plane
     if not isinstance(plane, Real):
         pytest.skip("needs a real API server: the embedded one keeps no managed fields")

@@ -1,6 +1,6 @@
 """
-Pods that are deleted while they wait and that a finalizer keeps, as every pod of a Job: they are given no card, and
-whoever waits behind them gets it at once.
+Pods that are deleted while they wait and that a finalizer keeps, as for every pod of a Job. They get no card, and the
+next pod in the queue gets it at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVERY_CARD = 100
 
 @pytest.fixture
 def kept(hostile: Hostile) -> Iterator[Hostile]:
-    """Afterwards no finalizer keeps anything."""
+    """Afterwards no finalizer keeps any pod."""
     yield hostile
     for each in hostile.pods():
         if FINALIZER in each["metadata"].get("finalizers", ()):
@@ -41,7 +41,7 @@ def kept(hostile: Hostile) -> Iterator[Hostile]:
 
 
 def fill(hostile: Hostile) -> None:
-    """Have whole cards held until one pod waits, which is taken away again."""
+    """Fill the cluster with pods of whole cards until one waits, and delete that one."""
     for number in range(EVERY_CARD):
         name = f"holder-{number:02}"
         hostile.create(pod(name).asks("nvidia.com/gpu", 1))
@@ -59,7 +59,7 @@ def fill(hostile: Hostile) -> None:
 
 
 def waiting(hostile: Hostile, name: str, namespace: str, priority: str = "") -> None:
-    """A pod for a whole card that waits; the tenant's are kept by a finalizer."""
+    """A waiting pod for a whole card. A finalizer keeps the tenant's pods."""
     made = pod(name).asks("nvidia.com/gpu", 1)
     manifest = made.manifest()
     manifest["metadata"] |= {"namespace": namespace} | ({"finalizers": [FINALIZER]} if namespace == TENANT else {})
@@ -69,7 +69,7 @@ def waiting(hostile: Hostile, name: str, namespace: str, priority: str = "") -> 
 
 
 def free_one(hostile: Hostile) -> float:
-    """End one holder; when."""
+    """End one holder. Returns when."""
     hostile.kube.delete(paths.pods(TENANT, "holder-00"), {"gracePeriodSeconds": 0})
     return time.monotonic()
 
@@ -81,7 +81,7 @@ def served(hostile: Hostile, since: float) -> float:
 
 
 def given(hostile: Hostile) -> list[str]:
-    """The deleted pods that have a share or no gate of ours any more."""
+    """The deleted pods that have a share or no longer have our gate."""
     return [
         each["metadata"]["name"]
         for each in hostile.pods()
@@ -100,7 +100,7 @@ def test_a_card_goes_past_the_deleted_pods_to_who_waits_behind_them(kept: Hostil
     time.sleep(0.5)
     assert len([each for each in kept.pods() if each["metadata"].get("deletionTimestamp")]) == MEMBERS
     assert served(kept, free_one(kept)) < DELAY
-    # Cards that come free later, while nobody else waits, are not theirs either.
+    # They do not get cards that become free later, even while no other pod waits.
     for number in (1, 2):
         kept.kube.delete(paths.pods(TENANT, f"holder-{number:02}"), {"gracePeriodSeconds": 0})
     time.sleep(1.5)

@@ -1,4 +1,4 @@
-"""A made-up DaemonSet, and a node that reports almost nothing: another tenant's pod still has a node requested."""
+"""A fake DaemonSet, and a node that reports almost no resources: another tenant's pod still gets a node requested."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLAGS = ("--provisioning-after", "1s", "--provisioning-patience", "30s")
 
 @pytest.fixture(scope="module", params=control_planes())
 def pooled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
-    """A pool of which nothing is declared but its label: a node of 32 CPUs, and one that reports next to nothing."""
+    """A pool of which only the label is declared, with a node of 32 CPUs and one that reports almost nothing."""
     components = ("node-provisioning", "node-placeholders")
     directory = tmp_path_factory.mktemp("room")
     for attacked in hostile_cluster(request.param, directory, nodes=NODES, flags=FLAGS, components=components):
@@ -44,7 +44,7 @@ def hostile(pooled: Hostile) -> Iterator[Hostile]:
 
 
 def requested(hostile: Hostile) -> list[str]:
-    """The placeholders by which nodes are requested."""
+    """The placeholders that request nodes."""
     found = hostile.kube.list(paths.pods(names.NAMESPACE), {"labelSelector": str(names.POOL)}).items
     return [each["metadata"]["name"] for each in found]
 
@@ -54,7 +54,7 @@ def victim(name: str, cpu: str) -> PodBuilder:
 
 
 def made_up(name: str) -> PodBuilder:
-    """A tenant's pod that says that a DaemonSet owns it, and takes most of the node."""
+    """A tenant's pod that claims a DaemonSet as its owner, and takes most of the node."""
     made = pod(name).container("main").needs(cpu="29", memory="200Gi").on("n1").host_port(80)
     return made.spec(terminationGracePeriodSeconds=0)
 
@@ -65,7 +65,7 @@ def test_another_tenants_pod_has_a_node_requested(hostile: Hostile) -> None:
     manifest["metadata"] |= {"ownerReferences": [owner], "finalizers": ["example.com/stay"]}
     hostile.kube.create(paths.pods(TENANT), manifest)
     try:
-        for index in range(2):  # one for each card that there is room for
+        for index in range(2):  # one for each card that has room
             hostile.create(victim(f"holds-{index}", "10m"), NEIGHBOUR)
         hostile.create(victim("waits", "8"), NEIGHBOUR)
         wait_for(lambda: requested(hostile), "no node is asked for", 30.0)

@@ -1,6 +1,6 @@
 """
-Other systems' scheduling gates, as a queueing system adds them: no share before they are removed, whatever the order of
-the webhooks, the pin and the dialect.
+Other systems' scheduling gates, as a queueing system adds them: pods get no share before the gates are removed, in any
+order of the webhooks, with each pin and dialect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JSON = dict[str, Any]
 LABEL = "queued"
 MEMBERS = 3
 V100 = {"gpu": "on"}
-"""The selector of the flavor that the queueing system chooses; the pods come without it."""
+"""The selector of the flavor that the queueing system chooses. Pods are created without it."""
 HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 ASKS = {
     "our own words": pod("m").asks("gpufraction.io/gpu-memory", "2Gi"),
@@ -45,7 +45,7 @@ def queueing(hostile: Hostile, order: str) -> Iterator[None]:
 
 
 def shown(found: JSON) -> JSON:
-    """A pod's spec without what the API server makes up for each."""
+    """A pod's spec without the fields that the API server generates for each pod."""
     spec = {key: value for key, value in found["spec"].items() if key != "volumes"}
     return {**spec, "containers": [{**each, "volumeMounts": None} for each in spec["containers"]]}
 
@@ -72,7 +72,7 @@ def test_no_share_is_given_before_the_gates_are_removed(
     assert not any(each["spec"].get("nodeName") or each["spec"].get("affinity") for each in waiting)
     wait_for(lambda: all(scenarios.waits(each) == "ForeignGate" for each in hostile.pods()), "they do not learn it")
     assert reserved(hostile) == 0
-    for each in waiting:  # as Kueue does: the flavor's selector first, then its gates are removed
+    for each in waiting:  # as Kueue does: it adds the flavor's selector first, then removes its gates
         path = paths.pods(TENANT, each["metadata"]["name"])
         ours = [{"name": str(names.GATE)}]
         hostile.kube.patch_merge(path, {"spec": {"nodeSelector": V100, "schedulingGates": ours}})
@@ -81,14 +81,14 @@ def test_no_share_is_given_before_the_gates_are_removed(
 
 
 def test_a_gate_that_comes_after_our_last_pass_takes_the_share_back(hostile: Hostile) -> None:
-    """Where our webhook is not called again, the pod is stored with a share behind the gate; the watch brings it."""
+    """If our webhook is not called again, the pod is stored with a share behind the gate; the watch reports it."""
     (before,) = (hook["reinvocationPolicy"] for hook in hostile.kube.get(HOOK)["webhooks"][:1])
     made = ASKS["our own words"].generated("m-").labelled(LABEL, "yes").annotated(names.PLACEMENT, "affinity")
     replace = {"op": "replace", "path": "/webhooks/0/reinvocationPolicy"}
     hostile.kube.patch_json(HOOK, [{**replace, "value": "Never"}])
     try:
         with asking(hostile, leads=True), queueing(hostile, another.AFTER):
-            # Another attack on this cluster may have left the namespace on probation, whose pods are stored first.
+            # Another attack on this cluster may have put the namespace on probation; its pods are then stored first.
             wait_for(lambda: names.GATE not in pods.gates(hostile.create(made)), "none is given a share", 90, every=1.0)
     finally:
         hostile.kube.patch_json(HOOK, [{**replace, "value": before}])

@@ -1,4 +1,4 @@
-"""A tenant puts its pods first by what it writes itself; the cards are shared with another tenant as if it had not."""
+"""A tenant cannot put its pods first with what it writes: cards are shared with another tenant as without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.hostile, pytest.mark.long]
 CARDS = 4
 NODE = (gpu_node("four", f"{CARDS} x Tesla T4 15109MiB"),)
 CARD = 15000
-"""MiB that only one pod of a card can have."""
+"""MiB of which a card has room for only one pod."""
 
 
 @pytest.fixture(scope="module", params=control_planes())
@@ -48,7 +48,7 @@ def by_resource(name: str) -> PodBuilder:
 
 
 def by_forged_request(name: str) -> PodBuilder:
-    """With the annotation that admission writes, and the priority in it."""
+    """With the annotation that admission writes, which contains the priority."""
     fraction = FractionRequest("main", 1, CARD * MIB)
     made = plain(name)
     (container,) = made.json()["spec"]["containers"]

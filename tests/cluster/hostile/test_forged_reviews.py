@@ -1,6 +1,6 @@
 """
-A2: reviews that no API server sends, POSTed to each replica's webhook by whoever reaches its port. They are answered
-400 or refused; nothing ends, nothing stays reserved, and no log grows with what was sent.
+A2: a stranger who reaches the port of a replica's webhook POSTs reviews that no API server sends. They are answered
+with 400 or refused. No program ends, nothing stays reserved, and no log grows with what was sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JSON = dict[str, Any]
 pytestmark = pytest.mark.hostile
 LONG = "n" * 1_200_000
 MOST_LOGGED = 64 << 10
-"""Bytes that all of it may add to the logs of one program; one of the attacks alone is over a megabyte."""
+"""Bytes that all attacks together may add to one program's logs; a single attack is over a megabyte."""
 
 
 def review(made: JSON, **request: Any) -> JSON:
@@ -102,7 +102,7 @@ def test_strangers_reviews_end_nothing_and_leave_nothing(hostile: Hostile) -> No
     lengths = {key: len(json.dumps(body)) for key, (_, body) in answers.items()}
     uids = {key: size for key, size in lengths.items() if size > 20_000}
     assert uids == {}, "an answer never repeats what was sent at length"
-    time.sleep(2 * ASSUME_TTL + 1)  # what was reserved is overdue by now, and looked for
+    time.sleep(2 * ASSUME_TTL + 1)  # by now the reservations are overdue, and the allocator looks for their pods
     grown = {name: size - before.get(name, 0) for name, size in logged(hostile).items()}
     assert {name: size for name, size in grown.items() if size > MOST_LOGGED} == {}
     for replica in hostile.cluster.replicas:

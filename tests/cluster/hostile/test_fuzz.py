@@ -1,6 +1,7 @@
 """
-Thousands of made-up pods that are really created, and of reviews that no API server sends, all at once: afterwards the
-same processes run within their memory, nothing stays reserved, and the neighbour's pods were placed as before.
+Thousands of generated pods that are really created, and thousands of reviews that no API server sends, at the same
+time. Afterwards the same processes run within their memory, nothing stays reserved, and the neighbour's pods were
+placed as before.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from tests.clusters import control_planes
 pytestmark = [pytest.mark.hostile, pytest.mark.storm, pytest.mark.timeout(600)]
 
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
-"""Another one tries other pods."""
+"""Another seed tests other pods."""
 MADE_UP, CREATIONS, REVIEWS = 800, 2_000, 3_000
 SECONDS = 90.0
 PACE = 0.02
-"""Seconds between two creations of one thread: what is measured is the system, not how much an API server takes."""
+"""
+Seconds between two creations of one thread, so that the test measures the system and not the API server's capacity.
+"""
 _OUR_LOAD = 5.0
-"""Of this test by itself, on two cores."""
+"""Seconds that this test alone takes on two cores."""
 AT_ONCE = 120
-"""Made-up pods that are there at a time."""
+"""Generated pods that exist at the same time."""
 THEIRS = gpu_node("theirs", "2 x Tesla T4 15109MiB", labels={"for": "neighbour"}, taints=("for=neighbour:NoSchedule",))
-"""A node that no made-up pod tolerates, so that the neighbour waits for nothing but us."""
+"""A node that no generated pod tolerates, so that the neighbour waits for nothing but gpufraction."""
 
 
 @pytest.fixture(scope="module", params=control_planes(long=True))
@@ -54,7 +57,7 @@ def hostile(fuzzed: Hostile) -> Iterator[Hostile]:
 
 
 class Tenant:
-    """Creates made-up pods and takes them away again."""
+    """Creates generated pods and deletes them."""
 
     def __init__(self, hostile: Hostile, pods: list[madeup.JSON], number: int, seed: int) -> None:
         self.found: Counter[str] = Counter()
@@ -74,7 +77,7 @@ class Tenant:
                 self._hostile.kube.create(paths.pods(TENANT), made)
                 there.append(made["metadata"]["name"])
                 self.found["created"] += 1
-            except (KubeError, ValueError) as error:  # a letter that is none cannot even be sent
+            except (KubeError, ValueError) as error:  # an invalid character cannot even be sent
                 self.found[type(error).__name__] += 1
             if len(there) > AT_ONCE // 2:
                 self._remove(there.pop(0))
@@ -90,14 +93,14 @@ class Tenant:
 
 
 class Neighbour:
-    """Creates pods by turns and measures: one that asks for a share, until it is placed, and one that asks for none."""
+    """Creates pods in turn and measures: one that requests a share, until it is placed, and one that requests none."""
 
     def __init__(self, hostile: Hostile, when: str) -> None:
         self._hostile, self._when, self._number = hostile, when, 0
         self.asking: list[float] = []
         """How long each took to be placed, in seconds."""
         self.plain: list[float] = []
-        """How long it took to create each; what this takes longer than before is the API server's and the machine's."""
+        """How long the creation of each took. An increase here is due to the API server and the machine."""
 
     def measure(self) -> None:
         self.plain.append(self._created(pod("plain"), placed=False))
@@ -134,14 +137,14 @@ def _summary(times: list[float]) -> str:
 
 
 def _others_work() -> float:
-    """How many times slower this machine is for work that is not ours; 1 where it has all that this test needs."""
+    """How much slower this machine is for other programs' work; 1 if it has everything that this test needs."""
     return max(1.0, (os.getloadavg()[0] - _OUR_LOAD) / (os.cpu_count() or 1))
 
 
 def test_made_up_pods_and_reviews_leave_nothing_and_delay_nobody(hostile: Hostile) -> None:
-    """A1, A2, A3, A4: everything at once that one can make up."""
+    """A1, A2, A3, A4: all kinds of invented input at the same time."""
     pods = madeup.pods(MADE_UP)
-    Neighbour(hostile, "first").measure()  # finds everything cold
+    Neighbour(hostile, "first").measure()  # the first one finds cold caches
     before, during = Neighbour(hostile, "before"), Neighbour(hostile, "during")
     for _ in range(10):
         before.measure()
@@ -153,12 +156,12 @@ def test_made_up_pods_and_reviews_leave_nothing_and_delay_nobody(hostile: Hostil
     peaks = {name: f"{peak >> 20} MiB" for name, peak in hostile.footprint.peaks.items()}
     print(f"created: {dict(found)}\nreviews: {dict(crowd.found)}\nbefore: {before}\nmeanwhile: {during}\n{peaks}")
     assert found["created"] > 200
-    # An internal error would be a webhook that did not answer.
+    # An internal error would mean that a webhook did not answer.
     assert set(found) <= {"created", "gone", "KubeInvalid", "KubeForbidden", "UnicodeEncodeError"}, found
     assert set(crowd.found) <= {"200", "400", "413"}, crowd.found
     slower = max(0.0, max(during.plain) - max(before.plain))
     assert max(during.asking) - max(before.asking) < DELAY * _others_work() + slower
-    time.sleep(2 * ASSUME_TTL)  # whatever was reserved must be given back by now
+    time.sleep(2 * ASSUME_TTL)  # whatever was reserved must be released by now
     assumed = 'gpufraction_reservations{state="assumed"}'
     assert [hostile.figures(replica.number)[assumed] for replica in hostile.cluster.replicas] == [0.0, 0.0]
     assert strangers.probes_answer(hostile) == []

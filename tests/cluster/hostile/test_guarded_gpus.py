@@ -1,4 +1,4 @@
-"""B5: outside the namespaces that are served no pod names GPUs past the scheduler, with the component guard-gpus."""
+"""B5: with the component guard-gpus, no pod outside the served namespaces can name GPUs and bypass the scheduler."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NAMING: dict[str, tuple[JSON, bool]] = {
 
 
 def refusal(kube: Kube, namespace: str, manifest: JSON) -> str:
-    """What the API server says to a dry run; empty for a pod that it would take."""
+    """The API server's answer to a dry run; empty for a pod that it would accept."""
     manifest = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
     try:
         kube.create(paths.pods(namespace), manifest, {"dryRun": "All"})
@@ -94,13 +94,13 @@ def test_who_names_gpus_is_refused(manifest: JSON, taken: bool, guarded: Hostile
 
 @pytest.mark.parametrize("namespace", [UNGUARDED, SERVED, "kube-system"])
 def test_who_manages_gpus_is_left_alone(namespace: str, guarded: Hostile) -> None:
-    """B5: the administrator's label, namespaces that are served, the cluster's own."""
+    """B5: pods with the administrator's label, pods in served namespaces, and the cluster's own pods."""
     guarded.cluster.await_account(namespace)
     assert REFUSED not in refusal(guarded.kube, namespace, made(env={"value": "all"}, runtimeClassName="nvidia"))
 
 
 def test_a_pod_that_is_there_gets_no_devices_by_an_annotation(guarded: Hostile) -> None:
-    """B5: NVIDIA's NRI plugin reads annotations when a container starts, so also those written later."""
+    """B5: NVIDIA's NRI plugin reads annotations when a container starts, so it also reads later ones."""
     manifest = made()
     manifest["metadata"]["namespace"] = GUARDED
     guarded.kube.create(paths.pods(GUARDED), manifest)

@@ -1,4 +1,4 @@
-"""Init containers on cards of their own: what a tenant holds is at most what its quota counts and allows."""
+"""Init containers on separate cards: what a tenant holds is at most what its quota counts and allows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def counted(hostile: Hostile, path: str) -> int:
 
 
 def test_a_pod_with_an_init_container_holds_what_its_quota_counts(hostile: Hostile, quota: str) -> None:
-    """One card has room for the small share alone, and the policy prefers it."""
+    """One card has room only for the small share, and the policy prefers it."""
     hostile.create(pod("fills").asks(MEMORY, "9Gi"), NEIGHBOUR)
     scenarios.settled(hostile.kube, 1, NEIGHBOUR, running=1)
     hostile.create(staged("staged", "8Gi", init="4Gi"))

@@ -1,6 +1,6 @@
 """
-B3: with the component hide-gpus a pod sees no GPU for a resource that its node does not have, however it gets there;
-on a node whose own plugin hands out GPUs it sees those of the plugin.
+B3: with the component hide-gpus a pod sees no GPU for a resource that its node does not have, however the pod gets
+there. On a node whose own plugin assigns GPUs, it sees the plugin's GPUs.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def seen(on: Hostile, made: JSON) -> list[str]:
 
 
 def test_what_the_nodes_own_plugin_hands_out_is_left_to_it(hidden: Hostile) -> None:
-    """The plugin's choice is in the variable that kubelet gives; a tenant's own, which would win, is taken out."""
+    """The plugin's choice is in the variable that kubelet sets. A tenant's variable would win, so it is removed."""
     for made in (greedy("bound", MIG).on("t4"), greedy("scheduled", MIG)):
         stored = hidden.create(made, dry_run=True)
         assert [entry for entry in stored["spec"]["containers"][0].get("env", []) if entry["name"] == VISIBLE] == []
 
 
 def test_without_an_allocator_no_resource_is_offered(hidden: Hostile) -> None:
-    """The allocator alongside the webhook stands still for a moment."""
+    """The allocator next to the webhook is paused for a moment."""
     with asking(hidden, leads=False) as number:
         allocator = hidden.cluster.programs[hidden.cluster.replicas[number].name("allocator")]
         stored = [hidden.create(greedy("bound", MIG).on("t4"), dry_run=True)]

@@ -1,6 +1,6 @@
 """
-Kueue's check `gpufraction.io/fits` on a whole cluster with two replicas, alongside something that reserves quota as
-Kueue does: a gang starts when all of it fits, and no two of them for the same room.
+Kueue's check `gpufraction.io/fits` on a whole cluster with two replicas and a program that reserves quota as Kueue
+does: a gang starts when all of it fits, and no two gangs start for the same room.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strangers that send large bodies, made to be costly: memory stays within the manifests' limits, others are served."""
+"""Strangers that send large, costly bodies: memory stays within the manifests' limits, and others are served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILLINGS = {"objects": '{"a":{}},', "lists": "[],", "words": '"ab",', "wide lett
 
 
 def costly(filling: str, size: int) -> bytes:
-    """A review of that many bytes, of a pod that asks for a share."""
+    """A review of this many bytes, for a pod that requests a share."""
     pod = {
         "metadata": {"name": "large", "namespace": "default"},
         "spec": {
@@ -38,7 +38,7 @@ def costly(filling: str, size: int) -> bytes:
 
 @pytest.mark.parametrize("size", [4 * MIB, 3 * MIB - 100, MIB, 64 << 10], ids=lambda size: f"{size >> 10}KiB")
 def test_sixteen_clients_with_large_bodies_take_no_more_memory_than_there_is(hostile: Hostile, size: int) -> None:
-    """A4: 16 clients with bodies of 4 MiB took the webhook to 1.5 GB, where its limit is 256 MiB."""
+    """A4: before, 16 clients with bodies of 4 MiB took the webhook to 1.5 GB; its limit is 256 MiB."""
     before = max(hostile.neighbour_is_served() for _ in range(3))
     bodies = [costly(filling, size) for filling in FILLINGS.values()]
     with strangers.Crowd(hostile, 16, bodies) as crowd:
@@ -54,7 +54,7 @@ def test_sixteen_clients_with_large_bodies_take_no_more_memory_than_there_is(hos
 
 
 def test_a_body_that_is_not_a_review_is_refused_and_nothing_else(hostile: Hostile) -> None:
-    """A4: what a parser could choke on."""
+    """A4: bodies that could break a parser."""
     context = strangers.trusting(hostile)
     port = hostile.cluster.replicas[0].webhook_port
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
@@ -91,14 +91,15 @@ NAMES = (
     "owners",
     "an allocation annotation",
 )
-"""Families of names whose reviews cost up to a second for 60 KiB."""
+"""Families of names for which a review of 60 KiB costs up to a second."""
 SMALL = {"name": "main", "image": "x", "resources": {"limits": {"gpufraction.io/gpu-memory": "1Gi"}}}
 
 
 RESTS = {60 << 10: 8.0, 2900 << 10: 480.0}
 """
-Seconds that a tenant's client waits between two dry runs, by their bytes. An API server of two processors needs 0.06
-and 3 seconds of processor time for each of these pods, with and without us: the crowd leaves it most of them.
+Seconds that a tenant's client waits between two dry runs, by their bytes. An API server with two processors needs 0.06
+and 3 seconds of processor time for each of these pods, with and without gpufraction. The crowd leaves it most of that
+time.
 """
 LONG_FOR_THE_API_SERVER = {
     60 << 10: {"long names of limits"},
@@ -115,7 +116,7 @@ LONG_FOR_THE_API_SERVER = {
 def test_a_crowd_with_costly_names_delays_no_other_review_by_a_second(
     hostile: Hostile, size: int, tenants: bool
 ) -> None:
-    """Each unknown name was compared with each known one: 4 reviews a second of 27 KB stopped all admission."""
+    """Before, each unknown name was compared with each known one: 4 reviews of 27 KB a second stopped all admission."""
     if tenants and isinstance(hostile.cluster.control_plane, Embedded):
         pytest.skip("needs a real API server: the embedded one takes seconds to check each of these pods")
     families_sent = [name for name in NAMES if not tenants or name not in LONG_FOR_THE_API_SERVER[size]]

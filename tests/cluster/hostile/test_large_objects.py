@@ -1,4 +1,4 @@
-"""Objects of others that programs list: as large as an API server stores them, and many."""
+"""Other users' objects that programs list: as large as an API server stores them, and many of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.clusters import control_planes
 JSON = dict[str, Any]
 pytestmark = [pytest.mark.hostile, pytest.mark.storm, pytest.mark.timeout(900)]
 CLAIMS, ANNOTATIONS = {"Real": 107, "Embedded": 12}, 55_000
-"""The embedded API server, which is Python and holds no managed fields, takes seconds to list as many."""
+"""The embedded API server is Python and holds no managed fields. It takes seconds to list this many."""
 
 
 @pytest.fixture(scope="module", params=control_planes())
@@ -34,7 +34,7 @@ def hostile(delivering: Hostile) -> Iterator[Hostile]:
 
 
 def large_claim(number: int) -> JSON:
-    """As every tenant with the role `edit` may create it, with the labels that ours have."""
+    """A claim as every tenant with the role `edit` may create it, with the labels of our claims."""
     labels = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
     annotations = {f"{at:x}": "" for at in range(ANNOTATIONS)}
     return {
@@ -46,7 +46,7 @@ def large_claim(number: int) -> JSON:
 
 
 def test_large_claims_of_a_tenant_take_no_leader_over_its_limit(hostile: Hostile) -> None:
-    """Two sweeps pass over claims with 55,000 annotations each; they stay, and a neighbour notices nothing."""
+    """Two sweeps pass over claims with 55,000 annotations each. The claims stay, and a neighbour is not affected."""
     claims = CLAIMS[type(hostile.cluster.control_plane).__name__]
     for number in range(claims):
         hostile.kube.create(paths.resourceclaims(TENANT), large_claim(number), timeout=60)
@@ -58,5 +58,5 @@ def test_large_claims_of_a_tenant_take_no_leader_over_its_limit(hostile: Hostile
     print("peaks:", peaks, "seconds until a neighbour's pod is placed:", round(max(took), 2))
     assert hostile.footprint.killed == []
     assert sorted(took)[len(took) // 2] <= DELAY
-    for number in range(claims):  # they were not ours to remove
+    for number in range(claims):  # they were not ours, so they are not removed
         hostile.kube.delete(paths.resourceclaims(TENANT, f"large-{number}"))

@@ -1,4 +1,4 @@
-"""Pods that say far more than anyone needs: many containers, many expressions, much text."""
+"""Pods that contain far more than any user needs: many containers, many expressions, much text."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.cluster.hostile.attack import TENANT, Hostile
 pytestmark = pytest.mark.hostile
 MEMORY = str(names.GPU_MEMORY)
 PODS = {"Real": (150, 150), "Embedded": (6, 2)}
-"""Large pods that wait, and ten times larger ones: the embedded API server, which is Python, takes seconds for each."""
+"""Large waiting pods, and pods ten times larger. The embedded API server is Python and takes seconds for each."""
 UNSERVED = "unserved"
 
 
 def of_containers(number: int) -> PodBuilder:
-    """A pod of containers that ask for 1 MiB each."""
+    """A pod whose containers request 1 MiB each."""
     resources = {"limits": {MEMORY: "1Mi"}}
     return pod("many").spec(containers=[container(f"c{at}", resources=resources) for at in range(number)])
 
 
 def selecting(number: int) -> dict[str, Any]:
-    """Required node affinity of so many expressions, none of them like another's."""
+    """Required node affinity with this many expressions, all of them different."""
     return {"matchExpressions": [{"key": f"k{at}", "operator": "DoesNotExist"} for at in range(number)]}
 
 
 def placed(hostile: Hostile, name: str, within: float = PATIENCE) -> None:
-    """Wait until a pod has its node, for so many seconds at most."""
+    """Wait until a pod has its node, for at most this many seconds."""
     path = paths.pods(TENANT, name)
     wait_for(
         lambda: bool(hostile.kube.get(path)["spec"].get("nodeName")),
@@ -47,7 +47,9 @@ def placed(hostile: Hostile, name: str, within: float = PATIENCE) -> None:
 
 
 def test_a_pod_of_a_thousand_containers_is_refused(hostile: Hostile) -> None:
-    """A1: each of 1,050 containers asks for a share. Its answer says how many may; as many as may are placed."""
+    """
+    A1: each of 1,050 containers requests a share. The answer says how many may do so; a pod with that many is placed.
+    """
     with pytest.raises(
         KubeInvalid, match=r"spec.containers: found 1050 containers; a pod with a GPU share has at most 256"
     ):
@@ -60,7 +62,7 @@ def test_a_pod_of_a_thousand_containers_is_refused(hostile: Hostile) -> None:
 
 
 def test_eight_thousand_expressions_are_refused(hostile: Hostile) -> None:
-    """A4: one pod with 8,000 expressions of node affinity; as many as may are placed."""
+    """A4: one pod with 8,000 expressions of node affinity; a pod with the allowed number is placed."""
     made = pod("large").asks(MEMORY, "1Mi")
     with pytest.raises(
         KubeInvalid, match=r"found 8000 expressions and values; a pod with a GPU share has at most 1000"
@@ -71,7 +73,7 @@ def test_eight_thousand_expressions_are_refused(hostile: Hostile) -> None:
 
 
 def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) -> None:
-    """A4: annotations of 255 KiB, to which the share's would not fit: refused with the annotation's name."""
+    """A4: annotations of 255 KiB leave no room for the share's annotation, which the refusal names."""
     made = pod("long").asks(MEMORY, "1Mi").annotated("example.com/notes", "x" * (255 << 10))
     with pytest.raises(KubeInvalid, match=r"Kubernetes takes 262144 in all: shorten .*example.com/notes"):
         hostile.create(made)
@@ -80,7 +82,7 @@ def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) ->
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attacked: Hostile) -> None:
-    """A4: many pods that wait, each with as much affinity as may be, through admission."""
+    """A4: many waiting pods, each with as much affinity as admission allows."""
     with removed_afterwards(attacked, TENANT):
         for at in range(number(attacked)):
             attacked.create_once_allowed(wanting(at, MOST_SELECTING - 10))
@@ -90,7 +92,7 @@ def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attack
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 def test_pods_stored_before_the_bound_get_a_condition_and_are_not_kept(attacked: Hostile) -> None:
-    """A4: many gated pods with 8,000 expressions each, stored past admission and its policy."""
+    """A4: many gated pods with 8,000 expressions each, stored without admission and its policy."""
     path = paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
     binding = attacked.kube.get(f"{path}/gpufraction-pod-create")
     attacked.kube.delete(f"{path}/gpufraction-pod-create")
@@ -107,12 +109,12 @@ def test_pods_stored_before_the_bound_get_a_condition_and_are_not_kept(attacked:
 
 
 def number(attacked: Hostile, *, larger: bool = False) -> int:
-    """How many pods this control plane can be given in a minute or two."""
+    """How many pods this control plane can store in a minute or two."""
     return PODS[type(attacked.cluster.control_plane).__name__][larger]
 
 
 def wanting(at: int, expressions: int) -> PodBuilder:
-    """A pod that no node of the cluster suits, unlike any other."""
+    """A pod that fits on no node of the cluster, different from every other pod."""
     own = [{"key": f"pod{at}-{n}", "operator": "DoesNotExist"} for n in range(expressions)]
     nowhere = {"key": "zone", "operator": "In", "values": ["nowhere"]}
     return pod(f"p{at}").asks(MEMORY, "1Mi").affinity({"matchExpressions": [nowhere, *own]})
@@ -120,7 +122,7 @@ def wanting(at: int, expressions: int) -> PodBuilder:
 
 @contextlib.contextmanager
 def removed_afterwards(attacked: Hostile, namespace: str) -> Iterator[None]:
-    """Delete the pods of the namespace in any case: the files that share the cluster are not to wait for them."""
+    """Delete the namespace's pods in any case, so that files that share the cluster do not wait for them."""
     try:
         yield
     finally:
@@ -130,7 +132,7 @@ def removed_afterwards(attacked: Hostile, namespace: str) -> Iterator[None]:
 
 
 def survives(attacked: Hostile, figures: dict[str, float]) -> None:
-    """The leader comes to these figures, again after a restart of both, within its memory; others are served."""
+    """The leader reaches these figures, also after a restart of both replicas, within its memory; others are served."""
     programs = [attacked.cluster.programs[name] for name in ("allocator", "allocator-1")]
     reaches(attacked, figures)
     assert attacked.footprint.killed == []
@@ -140,14 +142,14 @@ def survives(attacked: Hostile, figures: dict[str, float]) -> None:
     for program in programs:
         program.start()
     reaches(attacked, figures)
-    attacked.neighbour_is_served(within=180)  # the new leader fences every pod that waits first, and each is large
+    attacked.neighbour_is_served(within=180)  # the new leader first fences every waiting pod, and each is large
     peaks = {name: f"{peak >> 20} MiB" for name, peak in attacked.footprint.peaks.items() if "allocator" in name}
     print(peaks)
     assert attacked.footprint.killed == []
 
 
 def reaches(attacked: Hostile, figures: dict[str, float]) -> None:
-    """Wait until some replica's metrics say this."""
+    """Wait until the metrics of a replica say this."""
 
     def found() -> list[dict[str, float]]:
         seen = []

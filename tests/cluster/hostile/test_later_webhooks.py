@@ -1,4 +1,4 @@
-"""Other webhooks that change a pod after it was given its place, as Kyverno and VPA do: it goes where it says now."""
+"""Other webhooks, such as Kyverno and VPA, that change a pod after its placement: it goes where its new spec says."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ ZONE: JSON = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["
 
 @dataclass(frozen=True)
 class Case:
-    """What is submitted, what the other webhook puts into its spec, and what must come of it but for reasons."""
+    """What is submitted, what the other webhook puts into its spec, and the expected result without reasons."""
 
     submitted: PodBuilder
     spec: Mapping[str, Any]
     want: Outcome
     container: Mapping[str, Any] | None = None
-    """What it puts into the first container."""
+    """What the other webhook puts into the first container."""
 
 
 def everybody(node: str) -> Outcome:
@@ -97,7 +97,7 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_pod_that_is_changed_after_us_goes_where_it_says_now(hostile: Hostile, case: Case, pin: str) -> None:
-    """C1: selector, affinity, tolerations, CPU, memory and ports changed by a webhook after ours."""
+    """C1: a webhook after ours changes selector, affinity, tolerations, CPU, memory and ports."""
     with changing(hostile, case.spec, case.container or {}):
         deployment(hostile, case.submitted.annotated(names.PLACEMENT, pin))
         found = scenarios.settled(hostile.kube, REPLICAS, TENANT, running=case.want.running)
@@ -109,7 +109,7 @@ def test_a_pod_that_is_changed_after_us_goes_where_it_says_now(hostile: Hostile,
 
 @pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 def test_a_gate_that_is_added_after_us_takes_the_share_back_at_once(hostile: Hostile, pin: str) -> None:
-    """C1: another system's gate found on the second pass: no share, no pin, our gate, until it is removed."""
+    """C1: our second pass finds another system's gate: no share, no pin, and our gate, until that gate is removed."""
     with changing(hostile, {"schedulingGates": [{"name": HELD}]}, {}):
         hostile.create(SMALL.labelled(LABEL, "yes").annotated(names.PLACEMENT, pin))
     (found,) = hostile.pods()
@@ -125,7 +125,7 @@ def test_a_gate_that_is_added_after_us_takes_the_share_back_at_once(hostile: Hos
 
 
 def deployment(hostile: Hostile, made: PodBuilder) -> None:
-    """So many pods from a controller, which makes another for each that fails."""
+    """This many pods from a controller, which replaces each pod that fails."""
     template = made.manifest()
     labels = {LABEL: "yes", "app": "many"}
     metadata = {"labels": labels, "annotations": template["metadata"].get("annotations", {})}
@@ -140,7 +140,7 @@ def deployment(hostile: Hostile, made: PodBuilder) -> None:
 
 @contextlib.contextmanager
 def changing(hostile: Hostile, spec: Mapping[str, Any], container: Mapping[str, Any]) -> Iterator[None]:
-    """Somebody's webhook after ours, which puts these fields into the spec and into the first container."""
+    """Another user's webhook after ours, which puts these fields into the spec and into the first container."""
 
     def change(request: JSON) -> JSON:
         patch: list[JSON] = [{"op": "add", "path": f"/spec/{key}", "value": value} for key, value in spec.items()]

@@ -1,4 +1,4 @@
-"""Memory limits above requests: what a tenant may use, what its quota counts, and what others notice of it."""
+"""Memory limits above requests: what a tenant may use, what its quota counts, and how it affects others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOO_FAR = "do not allow a memory limit this far above the request"
 
 @pytest.fixture(scope="module", params=control_planes())
 def bursting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
-    """Agents that enforce limits. Each pod passes kube-scheduler and the kubelet's own count."""
+    """Agents that enforce limits. Each pod passes the counts of kube-scheduler and of the kubelet."""
     library = tmp_path_factory.mktemp("library") / "library"
     limiter.install(library)
     flags = ("--placement-pin", "affinity")

@@ -1,8 +1,9 @@
 """
-GPUs that go, are replaced, fall ill or promise less while pods hold them: whoever is placed on a well GPU runs.
+GPUs that disappear, are replaced, become unhealthy or offer less while pods hold them: every pod that is placed on a
+healthy GPU runs.
 
-A kubelet counts the pods of all GPUs together, those of a removed GPU too. The capacity that it reads must
-leave room for both, or it fails the new pods with `OutOfgpufraction.io/gpu-memory`.
+A kubelet counts the pods of all GPUs together, including those of a removed GPU. The capacity that it reads must leave
+room for both, or it fails the new pods with `OutOfgpufraction.io/gpu-memory`.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ WELL = [(simulated_uuid("n", index), "Healthy") for index in range(2)]
 
 @dataclass
 class Machine:
-    """A cluster of one node, whose GPUs are in the test's hands."""
+    """A cluster of one node whose GPUs the test controls."""
 
     hostile: Hostile
     path: Path
 
     def shows(self, gpus: str = TWO, cards: dict[int, JSON] | None = None) -> None:
-        """What the driver shows from now on; `cards` differ, by index."""
-        # Another name first: a description that is written halfway is a driver that is broken.
+        """Set what the driver shows from now on; `cards` sets deviations by index."""
+        # Written under another name first: the driver would be broken by a half-written description.
         made = self.path.with_suffix(".new")
         made.write_text(json.dumps({"gpus": gpus, "cards": cards or {}}))
         made.replace(self.path)
 
     def scaled(self, factor: float) -> None:
-        """The administrator's options."""
+        """Set the administrator's options."""
         text = yaml.safe_dump({"deviceMemoryScaling": factor}) if factor != 1 else ""
         path = paths.configmaps(names.NAMESPACE, names.OPTIONS)
         self.hostile.kube.patch_merge(path, {"data": {names.OPTIONS_FILE: text}})
@@ -108,7 +109,7 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def machine(own: Machine) -> Iterator[Machine]:
-    """The machine with two free GPUs; afterwards it has them again, to the byte."""
+    """The machine with two free GPUs. Afterwards it has them again, to the byte."""
     for _ in unharmed(own.hostile):
         yield own
         scenarios.clear(own.hostile.kube)
@@ -128,7 +129,7 @@ def small(count: int) -> list[PodBuilder]:
 
 
 def test_a_replaced_gpu_does_not_fail_the_pods_of_the_new_one(machine: Machine) -> None:
-    """C2: the pods of the old GPU are counted by the kubelet, and the new GPU is filled to the last byte."""
+    """C2: the kubelet still counts the pods of the old GPU, and the new GPU is filled to the last byte."""
     machine.run(share("first", 16), share("second", 16))
     machine.shows(cards={0: {"uuid": "GPU-new"}})
     machine.published(lambda gpus: gpus[0]["uuid"] == "GPU-new")
@@ -141,13 +142,13 @@ def test_a_replaced_gpu_does_not_fail_the_pods_of_the_new_one(machine: Machine) 
 
 
 def old_gpu(machine: Machine, name: str) -> bool:
-    """Whether the pod holds a GPU that is not there any more."""
+    """Whether the pod holds a GPU that no longer exists."""
     here = {gpu["uuid"] for gpu in machine.hostile.kube.get(paths.gpunodes("n"))["status"]["gpus"]}
     return not scenarios.held(machine.hostile.kube.get(paths.pods(TENANT, name))).keys() <= here
 
 
 def test_a_removed_gpu_does_not_fail_the_pods_of_new_ones(machine: Machine) -> None:
-    """C2: one GPU goes, two come, while pods wait: they are placed at once, and all run."""
+    """C2: one GPU disappears and two appear while pods wait. The pods are placed at once, and all run."""
     machine.run(share("first", 16), share("second", 16))
     waiting = small(8)
     for each in waiting:
@@ -170,7 +171,7 @@ def test_a_removed_gpu_does_not_fail_the_pods_of_new_ones(machine: Machine) -> N
 
 
 def test_a_sick_gpu_keeps_its_part_of_the_capacity(machine: Machine) -> None:
-    """C2: nobody new is placed on it, and who is there takes nothing from the well one."""
+    """C2: no new pod is placed on it, and its pods take nothing from the healthy one."""
     machine.run(share("first", 16))
     (held,) = scenarios.held(machine.hostile.pods()[0])
     sick = [gpu["index"] for gpu in gpus_of(machine) if gpu["uuid"] == held]
@@ -181,7 +182,7 @@ def test_a_sick_gpu_keeps_its_part_of_the_capacity(machine: Machine) -> None:
 
 
 def test_shares_of_a_factor_that_is_lowered_take_nothing_from_others(machine: Machine) -> None:
-    """C2: what is held of one GPU beyond its new promise is not held of the other one."""
+    """C2: what pods hold of one GPU beyond its new limit does not count against the other one."""
     machine.scaled(2)
     machine.capacity_becomes(64)
     uuids = [gpu["uuid"] for gpu in gpus_of(machine)]

@@ -1,4 +1,4 @@
-"""A6: a tenant's 2,500 pods of as many shapes, none of which fits, and a neighbour who must not notice."""
+"""A6: a tenant's 2,500 pods of as many shapes, none of which fits, and a neighbour who must not be affected."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.hostile, pytest.mark.storm, pytest.mark.timeout(1800)]
 SHAPES = 2_500
 CLIENTS = 4
 SETTLED = 600.0
-"""Seconds for thousands of pods to be stored and read on a busy machine."""
+"""Seconds for storing and reading thousands of pods on a busy machine."""
 
 
 def shape(number: int) -> PodBuilder:
-    """A pod like no other, for which there is no node."""
+    """A pod unlike any other, for which there is no node."""
     made = pod(f"shape-{number}").asks("gpufraction.io/gpu-memory", f"{number + 1}Mi")
     return made.spec(nodeSelector={"example.com/nowhere": "yes"})
 
@@ -31,7 +31,7 @@ def waiting(hostile: Hostile) -> int:
 
 
 def served(hostile: Hostile, times: int = 7) -> float:
-    """How long a neighbour's pod takes to be placed, in seconds: most often, on a machine that has other work too."""
+    """Seconds until a neighbour's pod is placed: the median, because the machine has other work too."""
     return median(hostile.neighbour_is_served() for _ in range(times))
 
 
@@ -58,7 +58,7 @@ def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -
 
 
 def all_reported(hostile: Hostile) -> None:
-    """Wait until each pod knows why it waits. A list of thousands is work for everybody, so it is requested seldom."""
+    """Wait until each pod's condition says why it waits. A list of thousands is costly, so this lists seldom."""
     untold: list[str] = []
 
     def has_reason() -> bool:

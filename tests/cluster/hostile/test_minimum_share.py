@@ -1,5 +1,5 @@
 """
-B2: a share of next to nothing, in a tenant's own request annotation or in a dialect's words, takes no place on a card.
+B2: a share of almost nothing, in a tenant's own request annotation or in a dialect's format, takes no slot on a card.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEMORY = "requests.gpufraction.io/gpu-memory"
 def forged(
     name: str, *fractions: FractionRequest, dialect: str = "native", resources: dict[str, str] | None = None
 ) -> PodBuilder:
-    """A pod that says of itself that it was admitted, with resources that agree."""
+    """A pod that claims to have been admitted, with resources that match."""
     made = pod(name).annotated(names.REQUEST, codec.request_to_text(PodRequest(dialect, fractions)))
     for fraction in fractions:
         made = made.init(fraction.container) if fraction.init else made.container(fraction.container)
@@ -104,7 +104,7 @@ def test_a_quota_of_a_kibibyte_gives_no_place_on_any_card(hostile: Hostile) -> N
 
 @pytest.fixture
 def strict(hostile: Hostile) -> Iterator[Hostile]:
-    """An administrator who gives no share below 512 MiB and 5 percent."""
+    """An administrator's options that allow no share below 512 MiB and 5 percent."""
     options(hostile, "minMemory: 512Mi\nminPercent: 5")
     wait_for(lambda: not any(taken(hostile)), "the webhooks do not know the least share")
     yield hostile

@@ -1,4 +1,6 @@
-"""The strict profile, the component multitenant, as tenants meet it: a share needs a quota and keeps its isolation."""
+"""
+The strict profile, the component multitenant, from a tenant's view: a share needs a quota and keeps its isolation.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ ENOUGH = {MEMORY: "4Gi", CORES: "100"}
 def profile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     directory = tmp_path_factory.mktemp("multitenant")
     nodes = [gpu_node(NODE, "1 x Tesla T4 15109MiB")]
-    # The file of options is what the agents of a playground have in place of the API.
+    # The agents of a playground read a file of options instead of the API.
     yield from hostile_cluster(request.param, directory, nodes=nodes, components=("multitenant",))
 
 
@@ -44,7 +46,7 @@ def share(name: str, memory: str = "1Gi") -> PodBuilder:
 
 
 def refusal(kube: Kube, made: PodBuilder) -> str:
-    """What the API server says to a dry run; empty for a pod that it would take."""
+    """The API server's answer to a dry run; empty for a pod that it would accept."""
     try:
         kube.create(paths.pods(TENANT), made.manifest(), {"dryRun": "All"})
     except KubeError as error:
@@ -53,12 +55,12 @@ def refusal(kube: Kube, made: PodBuilder) -> str:
 
 
 def labelled(kube: Kube, value: str | None) -> None:
-    """Say that the namespace has a quota, or no longer."""
+    """State that the namespace has a quota, or no longer has one."""
     kube.patch_merge(paths.namespaces(TENANT), {"metadata": {"labels": {str(names.QUOTA_LABEL): value}}})
 
 
 def bounded(kube: Kube, hard: JSON, **spec: Any) -> None:
-    """Give the tenant the quota that the profile wants, in place of an earlier one."""
+    """Give the tenant the quota that the profile requires, instead of an earlier one."""
     labelled(kube, names.QUOTA_BOUNDED)
     path = paths.resourcequotas(TENANT, names.QUOTA)
     wanted = {"metadata": {"name": names.QUOTA}, "spec": {"hard": hard, **spec}}
@@ -112,7 +114,7 @@ def test_moved_agents_have_rights_and_the_former_account_has_none(profile: Hosti
     cluster = profile.cluster
     path = paths.gpunodes(NODE)
     assert cluster.kube.get(path)["status"]["gpus"]
-    # An upgrade leaves it where it was.
+    # An upgrade leaves it unchanged.
     left = {"name": "gpufraction-nodeagent", "namespace": names.NAMESPACE}
     installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": left})
     seen = dict[str, str]()

@@ -1,4 +1,6 @@
-"""A tenant's ElasticGPUClaims with any text in their fields, and a node that says odd things of its cards."""
+"""
+A tenant's ElasticGPUClaims with arbitrary text in their fields, and a node that reports odd things about its cards.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_any_class_that_a_claim_names_is_reported_in_plain_words(hostile: Hostil
         hostile.create(pod(f"odd-{number}").annotated("egpuc.elasticgpu.io/a", f"odd-{number}").container("main"))
 
     def messages() -> list[str]:
-        """What stands in the claims' status, in their Events and in the conditions of the pods that name them."""
+        """The messages in the claims' status, in their Events and in the conditions of the pods that name them."""
         statuses = [str((each.get("status") or {}).get("message", "")) for each in hostile.kube.list(path()).items]
         events = hostile.kube.list(paths.path("v1", "events", TENANT)).items
         conditions = [

@@ -1,5 +1,5 @@
 """
-Pods whose author wrote the request annotation, with text that breaks whoever shows it: what the victim, an
+Pods whose author wrote the request annotation, with text that breaks programs that show it: what the victim, an
 administrator and Prometheus see.
 """
 
@@ -30,32 +30,34 @@ pytestmark = [pytest.mark.hostile, pytest.mark.timeout(900)]
 JSON = dict[str, Any]
 MEMORY = str(names.GPU_MEMORY)
 LONG = 200_000
-"""Characters of a name that is none."""
+"""Characters of an invalid name."""
 MANY, RUNNING = 520, 30
 SERIES = 100_000
-"""Bytes of a page of metrics of three nodes, at most."""
+"""At most this many bytes for a page of metrics of three nodes."""
 HELD = "gpufraction_share_held_seconds_total"
 
 
 def forged(name: str, size: str = "64Mi", **request: Any) -> PodBuilder:
-    """A pod as if it had been admitted before: the author wrote its request, and what its quota counts agrees."""
+    """
+    A pod as if it had been admitted before: the author wrote its request, which agrees with what its quota counts.
+    """
     amount = int(size.removesuffix("Mi")) << 20
     written = {"v": 1, "dialect": "native", "containers": [{"name": "main", "count": 1, "memory": amount}], **request}
     return pod(name).asks(MEMORY, size).annotated(names.REQUEST, json.dumps(written))
 
 
 NOWHERE = {"example.com/nowhere": "yes"}
-"""The labels of no node."""
+"""Labels that no node has."""
 
 
 def claiming(name: str, claim: str) -> PodBuilder:
-    """The same of a pod by claim, which names no amounts."""
+    """The same for a pod with a claim, which names no amounts."""
     written = {"v": 1, "dialect": "claims", "claim": claim, "containers": [{"name": "main", "count": 1}]}
     return pod(name).needs(cpu="10m").annotated(names.REQUEST, json.dumps(written))
 
 
 def pages(hostile: Hostile) -> list[str]:
-    """What Prometheus gets of both replicas. An answer of another status is an error."""
+    """What Prometheus gets from both replicas. An answer with another status is an error."""
     return [hostile.cluster.metrics(replica.number, timeout=10) for replica in hostile.cluster.replicas]
 
 
@@ -65,7 +67,7 @@ def label_values(text: str, label: str) -> set[str]:
 
 
 def administrator(hostile: Hostile, *words: str) -> str:
-    """What a command prints; it must work, and print nothing that a terminal obeys."""
+    """What a command prints. It must succeed, and print no control sequences for terminals."""
     out, err = io.StringIO(), io.StringIO()
     status = main([*words, "--kubeconfig", str(hostile.cluster.kubeconfig)], out=out, err=err, environment={})
     assert (status, err.getvalue()) == (0, ""), words
@@ -91,7 +93,7 @@ def everybody_sees(hostile: Hostile) -> None:
 
 
 def victim(hostile: Hostile) -> None:
-    """Another tenant's pod that runs with a share, of a dialect that no series had before."""
+    """Another tenant's running pod with a share, of a dialect that no series had before."""
     made = pod("victim").asks("elasticgpu.io/gpu-memory", "256")
     hostile.create(made, NEIGHBOUR)
     wait_for(
@@ -108,7 +110,7 @@ def settled(hostile: Hostile, number: int) -> None:
 
 
 def messages(hostile: Hostile) -> list[str]:
-    """Every message on the tenant's pods that is too long, or that a terminal would obey."""
+    """Every message on the tenant's pods that is too long, or that contains control sequences for terminals."""
     conditions = (each for made in hostile.pods() for each in (made.get("status") or {}).get("conditions") or ())
     ours = [each["message"] for each in conditions if each["type"] == names.ALLOCATED_CONDITION]
     events = [
@@ -182,7 +184,7 @@ def _has_victim(text: str) -> bool:
 
 @pytest.mark.long
 def test_what_a_status_says_reaches_nobodys_terminal_as_a_command(hostile: Hostile) -> None:
-    """Conditions are written by kubelets, and by anyone who may patch a pod's status."""
+    """Kubelets write conditions, and so can anyone who may patch a pod's status."""
     victim(hostile)
     hostile.create(forged("runs"))
     hostile.create(forged("waits").spec(nodeSelector=NOWHERE))

@@ -1,4 +1,4 @@
-"""The page of `kubectl gpufraction ui`, asked by somebody who may connect to it, about what is not shown there."""
+"""A stranger who can connect to the page of `kubectl gpufraction ui` asks it about things that it does not show."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ELSEWHERE = (
 
 @pytest.fixture
 def asked(hostile: Hostile) -> Iterator[int]:
-    """The page's port, with a pod that shares a card and one of a neighbour that asks for none."""
+    """The page's port, with a pod that shares a card and a neighbour's pod that requests none."""
     hostile.create(pod("shares").asks("gpufraction.io/gpu-memory", "1Gi"))
     hostile.create(pod("private").container("main"), NEIGHBOUR)
     scenarios.settled(hostile.kube, 1, running=1)

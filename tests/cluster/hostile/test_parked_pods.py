@@ -1,4 +1,4 @@
-"""More waiting pods than fit into the leader's memory, each of them within every bound of one pod."""
+"""More waiting pods than fit into the leader's memory, although each is within every limit for one pod."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITING, PARKED = "gpufraction_waiting_pods", "gpufraction_parked_pods"
 
 
 def large(number: int) -> PodBuilder:
-    """A pod like no other, for which there is no node: some hundred KiB in the memory of a program that keeps it."""
+    """A pod unlike any other, for which there is no node. A program that keeps it needs some hundred KiB for it."""
     made = pod(f"large-{number}").asks(str(names.GPU_MEMORY), "1Mi")
     tolerations = [{"key": f"pod{number}-{at}", "operator": "Exists"} for at in range(TOLERATIONS)]
     return made.spec(tolerations=tolerations, nodeSelector={"example.com/nowhere": "yes"})
@@ -40,7 +40,7 @@ def most(hostile: Hostile, figure: str) -> int:
 
 
 def served(hostile: Hostile, times: int = 5) -> float:
-    """How long a neighbour's pod takes to be placed, in seconds: most often, on a machine that has other work too."""
+    """Seconds until a neighbour's pod is placed: the median, because the machine has other work too."""
     return median(hostile.neighbour_is_served(SETTLED) for _ in range(times))
 
 

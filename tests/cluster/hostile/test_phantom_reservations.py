@@ -1,6 +1,7 @@
 """
-A3: shares held for pods that are never stored. A tenant whose quota refuses everything, one name repeatedly, and a
-stranger's reviews: neighbours are placed within a second meanwhile, little is held, and it comes back soon.
+A3: shares that are reserved for pods that are never stored. The causes are a tenant whose quota refuses everything, one
+name repeatedly, and a stranger's reviews. Meanwhile neighbours are placed within a second, little is reserved, and it
+is released soon.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.clusters import control_planes
 pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 LONG_TTL = ("--assume-ttl", "40s")
-"""As it is shipped: what comes back sooner does so because pods come quickly here."""
+"""The shipped default. Reservations end sooner here because pods are stored quickly."""
 QUOTA = {"metadata": {"name": "none"}, "spec": {"hard": {"requests.gpufraction.io/gpu-memory": "0"}}}
 CARDS = 8
 ASSUMED = 'gpufraction_reservations{state="assumed"}'
@@ -41,7 +42,7 @@ def shipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def hostile(shipped: Hostile) -> Iterator[Hostile]:
-    """How long pods take to come is known, from a few of them."""
+    """The allocator has seen a few pods, so it knows how long pods take to be stored."""
     with replicas.asking(shipped, leads=True):
         if taught(shipped) < 8:
             for number in range(16):
@@ -100,7 +101,7 @@ def assumed(hostile: Hostile) -> float:
 
 @pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.storm)])
 def test_refused_creations_of_a_tenant_without_quota(hostile: Hostile, count: int) -> None:
-    """A3: 12 of them filled the cluster for 40 s."""
+    """A3: before, 12 of them filled the cluster for 40 s."""
     with no_quota(hostile):
         for number in range(count):
             assert refused(hostile, card(f"refused-{number}"))
@@ -111,12 +112,12 @@ def test_refused_creations_of_a_tenant_without_quota(hostile: Hostile, count: in
 
 
 def comes_back(hostile: Hostile) -> None:
-    """What is held is given back within seconds: pods come quickly here, so these do not come."""
+    """Reservations are released within seconds: pods are stored quickly here, so these are not coming."""
     wait_for(lambda: assumed(hostile) == 0, lambda: f"{assumed(hostile)} are held", 15)
 
 
 def test_one_name_again_and_again(hostile: Hostile) -> None:
-    """A3: the same pod, created over and over, with the same demands and with others."""
+    """A3: the same pod, created repeatedly, with the same request and with others."""
     with no_quota(hostile):
         for number in range(60):
             made = card("again") if number % 3 else card("again").needs(cpu=f"{number + 1}m")
@@ -127,7 +128,7 @@ def test_one_name_again_and_again(hostile: Hostile) -> None:
 
 
 def test_a_strangers_reviews(hostile: Hostile) -> None:
-    """A3: reviews that no API server sent, in the tenant's name and in made-up ones."""
+    """A3: reviews that no API server sent, in the tenant's name and in invented ones."""
     leader = replicas.leader(hostile)
     for number in range(60):
         namespace = TENANT if number % 2 else f"made-up-{number}"
@@ -161,7 +162,7 @@ def test_what_a_stranger_learns_of_others(hostile: Hostile) -> None:
 
 
 def test_a_creation_that_another_webhook_makes_us_refuse_holds_nothing(hostile: Hostile) -> None:
-    """C6: refused on the second pass, the share of the first is back at once."""
+    """C6: the second pass refuses the pod, and the share of the first pass is released at once."""
 
     def foul(request: JSON) -> JSON:
         limits = {"nvidia.com/gpumem": "1000", "aliyun.com/gpu-mem": "1"}

@@ -1,4 +1,4 @@
-"""B4: what pods somebody makes and ends who has the allocator's token, where it may make placeholder pods."""
+"""B4: the pods that an attacker with the allocator's token can create and end, where it may create placeholder pods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         request.param,
         directory,
         nodes=DEMO[:1],
-        flags=("--provisioning-enabled=false",),  # it would withdraw a placeholder of a pool that nobody declared
+        flags=("--provisioning-enabled=false",),  # it would withdraw a placeholder of a pool that is not declared
         components=("node-provisioning", "node-placeholders"),
     ):
         kube = attacked.cluster.kube
@@ -132,7 +132,7 @@ ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS.keys())
 def test_what_the_allocators_token_makes_and_ends(attempt: Attempt, tokens: Tokens) -> None:
-    """B4: placeholder pods that sleep, see no GPU and have no rights; and it ends no other pod."""
+    """B4: it creates only placeholder pods that sleep, see no GPU and have no rights, and it ends no other pod."""
     assert tokens.outcome(attempt) == attempt.want
 
 

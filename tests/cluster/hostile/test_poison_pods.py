@@ -1,4 +1,4 @@
-"""A1: pods that were made to end the allocator, stored past admission or before it had a bound. Nobody else notices."""
+"""A1: pods that are made to crash the allocator, stored without admission or before the bound, affect no others."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.cluster.hostile.attack import Hostile
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(600)]
 JSON = dict[str, Any]
 CONTAINERS = 1_050
-"""More than Python has room for calls within calls."""
+"""Deeper than Python's limit for nested calls."""
 MEMORY = str(names.GPU_MEMORY)
 POLICY = "gpufraction-pod-create"
 BEFORE = "before"
-"""A namespace that admission does not see, as none was before the installation."""
+"""A namespace that admission does not see, like every namespace before the installation."""
 
 
 @contextlib.contextmanager
 def unguarded(attacked: Hostile) -> Iterator[None]:
-    """Without the policy that keeps others from writing what only admission writes."""
+    """Without the policy that reserves some fields for admission."""
     path = paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
     binding = attacked.kube.get(f"{path}/{POLICY}")
     attacked.kube.delete(f"{path}/{POLICY}")
@@ -42,7 +42,7 @@ def unguarded(attacked: Hostile) -> Iterator[None]:
 
 @pytest.fixture
 def before(attacked: Hostile) -> Iterator[Hostile]:
-    """The cluster with a namespace for pods of before; afterwards that is empty, and all is in order."""
+    """The cluster with a namespace for pods from before the installation. Afterwards it is empty and in order."""
     if not any(each["metadata"]["name"] == BEFORE for each in attacked.kube.list(paths.namespaces()).items):
         attacked.kube.create(paths.namespaces(), {"metadata": {"name": BEFORE}})
         attacked.cluster.await_account(BEFORE)
@@ -63,7 +63,7 @@ def reaches(attacked: Hostile, metric: str, wanted: float) -> None:
 
 
 def of_many(name: str) -> PodBuilder:
-    """A pod of which each container asks for 1 MiB, as admission once let it through."""
+    """A pod of which each container requests 1 MiB, as admission once allowed it."""
     amounts = {"limits": {MEMORY: "1Mi"}, "requests": {MEMORY: "1Mi"}}
     made = [container(f"c{at}", resources=amounts) for at in range(CONTAINERS)]
     fractions = tuple(FractionRequest(f"c{at}", memory=1 << 20) for at in range(CONTAINERS))

@@ -1,6 +1,6 @@
 """
-B1: a quota counts every percentage and every whole GPU, whichever replica is asked, and also while a pod waits or the
-allocator does not answer; and nobody is refused because one process restarts.
+B1: a quota counts every percentage and every whole GPU, whichever replica is asked, even while a pod waits or the
+allocator does not answer. No pod is refused because one process restarts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_a_quota_of_zero_is_not_passed_by_a_percentage(quota: Hostile, leads: bo
 
 @contextlib.contextmanager
 def silent(hostile: Hostile) -> Iterator[None]:
-    """The allocator alongside the webhook that is asked stands still, as on a node that is overloaded."""
+    """The allocator next to the asked webhook is paused, as on an overloaded node."""
     with asking(hostile, leads=False) as number:
         paused = hostile.cluster.programs[hostile.cluster.replicas[number].name("allocator")].pid
         os.kill(paused, signal.SIGSTOP)
@@ -97,7 +97,7 @@ def test_a_percentage_waits_and_is_counted_while_the_allocator_does_not_answer(h
 
 
 class Creator:
-    """Somebody who creates bare pods in a namespace, one after the other, and deletes them at once."""
+    """A user who creates bare pods in a namespace, one after another, and deletes them at once."""
 
     def __init__(self, attacked: Hostile, namespace: str) -> None:
         self._attacked, self._namespace = attacked, namespace
@@ -140,7 +140,7 @@ def _went_on(free: Creator, bound: Creator, before: tuple[int, int]) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("pause", [pytest.param(0.0, id="at once"), pytest.param(5.0, id="after five seconds")])
 def test_no_pod_is_refused_while_the_allocators_restart_one_after_the_other(attacked: Hostile, pause: float) -> None:
-    """Bare pods of whole GPUs and percentages were refused with 403, and nobody creates a bare pod again."""
+    """Before, bare pods of whole GPUs and percentages were refused with 403, and nothing creates a bare pod again."""
     quota = paths.path("v1", "resourcequotas", NEIGHBOUR)
     attacked.kube.create(quota, {"metadata": {"name": "none"}, "spec": {"hard": {MEMORY: "0"}}})
     try:

@@ -1,4 +1,4 @@
-"""C3: what the API server refuses to store is reported in its words, and nobody else waits for it."""
+"""C3: a condition reports what the API server refuses to store, in its own words, and no other pod waits for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.cluster.hostile.attack import TENANT, Hostile
 pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 HOLD = "example.com/hold"
-"""Another system's gate: until it is removed the pod waits, and then it is placed by a write."""
+"""Another system's gate: the pod waits until it is removed, and then a write places it."""
 POLICY_MESSAGE = "no placements of these, says somebody else"
 NAME = "example-refuses"
 
 
 @contextlib.contextmanager
 def policy(hostile: Hostile, resources: list[str], refused: str) -> Iterator[None]:
-    """Somebody else's policy on updates of pods that are labelled for it: what is `refused`, in CEL."""
+    """Another user's policy on updates of pods that have its label: `refused` says in CEL what it refuses."""
     path = paths.validatingadmissionpolicies()
     bindings = path.replace("policies", "policybindings")
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": resources}
@@ -61,7 +61,7 @@ def policy(hostile: Hostile, resources: list[str], refused: str) -> Iterator[Non
 
 
 def is_refused(hostile: Hostile) -> bool:
-    """Whether the policy counts by now; what it is asked about is not carried out."""
+    """Whether the policy is in effect. The test request is not carried out."""
     try:
         probe = {"metadata": {"labels": {"probe": "yes"}}}
         hostile.kube.patch_merge(paths.pods(TENANT, "held"), probe, {"dryRun": "All"})
@@ -86,7 +86,7 @@ def condition(hostile: Hostile) -> JSON:
 
 
 def warnings(hostile: Hostile) -> list[str]:
-    """What Warning Events say of the pod, with their reasons."""
+    """What Warning Events say about the pod, with their reasons."""
     found = hostile.kube.list(paths.events(TENANT)).items
     ours = [each for each in found if each["involvedObject"].get("name") == "held" and each["type"] == "Warning"]
     return [f"{each['reason']}: {each['message']}" for each in ours]

@@ -1,4 +1,6 @@
-"""Two nodes that report one card, by a lie or because two kubelets run on one machine: it is booked once, and shown."""
+"""
+Two nodes report one card, because one lies or because two kubelets run on one machine: it is allocated once, and shown.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Repeated:
         self.hostile, self.kube, self._file = hostile, hostile.kube, file
 
     def reports(self, card: str) -> None:
-        """From now on the agent of `b` reports this card."""
+        """Make the agent of `b` report this card from now on."""
         shown(self._file, card)
         wait_for(lambda: [gpu["uuid"] for gpu in self.status("b")["gpus"]] == [card], "the agent of b is late")
 
@@ -88,7 +90,7 @@ def test_a_card_that_two_nodes_report_is_booked_on_one(repeated: Repeated) -> No
     repeated.reports(CARDS["a"])
     wait_for(lambda: repeated.shown_on("a", "b"), lambda: str([repeated.condition(node) for node in CARDS]))
     wait_for(lambda: repeated.events() == {"a", "b"}, lambda: str(repeated.events()))
-    # Two halves of a card each: what there is room for on two cards, and no more.
+    # Two halves of a card each: what two cards have room for, and no more.
     for number in range(6):
         repeated.create(f"half-{number}")
     found = [f"half-{number}" for number in range(6)]

@@ -1,4 +1,4 @@
-"""A pod waits for two whole cards, and somebody sits on each for good: to whom the node is closed, and how long."""
+"""A pod waits for two whole cards, and other pods stay on both: for whom the node is closed, and for how long."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hostile(impatient: Hostile) -> Iterator[Hostile]:
 
 
 def sit(hostile: Hostile, namespace: str) -> None:
-    """A small pod on each of the two cards."""
+    """Place a small pod on each of the two cards."""
     for number in (0, 1):
         made = pod(f"sits-{number}").asks("gpufraction.io/gpu-memory", "1Gi").annotated(names.GPU_POLICY, "spread")
         hostile.create(made, namespace)
@@ -50,7 +50,7 @@ def kept(hostile: Hostile) -> bool:
 
 
 def test_what_a_tenant_holds_closes_no_node_to_others(hostile: Hostile) -> None:
-    """A5: the same tenant's small pods sit on each card."""
+    """A5: small pods of the same tenant are on each card."""
     sit(hostile, TENANT)
     hostile.create(WANTS)
     wait_for(lambda: kept(hostile), "no node is kept", 30)
@@ -60,7 +60,7 @@ def test_what_a_tenant_holds_closes_no_node_to_others(hostile: Hostile) -> None:
 
 
 def test_a_node_is_kept_for_a_while_only(hostile: Hostile) -> None:
-    """A5: a limit in time, then a pause."""
+    """A5: the reservation has a time limit, followed by a pause."""
     sit(hostile, NEIGHBOUR)
     hostile.create(WANTS)
     wait_for(lambda: kept(hostile), "no node is kept", 30)

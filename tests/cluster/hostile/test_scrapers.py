@@ -1,7 +1,7 @@
 """
-Who reads the metrics of allocator, webhook and agent, which name every team: Prometheus, and no tenant.
+The metrics of allocator, webhook and agent name every team, so Prometheus may read them and tenants may not.
 
-Both control planes; also while the API server is away, and while strangers show bad tokens without end.
+The tests run on both control planes, also while the API server is away, and while strangers send endless bad tokens.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SERIES = {ALLOCATOR: "gpufraction_leader", WEBHOOK: "gpufraction_certificate_exp
 
 @dataclass
 class Scraped:
-    """A cluster whose agent has a port for metrics, and the tokens of those who ask."""
+    """A cluster whose agent has a port for metrics, and the tokens of the clients."""
 
     hostile: Hostile
     agent_port: int
     proxies: dict[str, Proxy]
-    """By program, between it and the API server."""
+    """The proxy between each program and the API server."""
 
     @property
     def ports(self) -> dict[str, int]:
@@ -49,7 +49,7 @@ class Scraped:
         return {ALLOCATOR: replica.allocator_port, WEBHOOK: replica.health_port, AGENT: self.agent_port}
 
     def answers(self, token: str, timeout: float = 20.0) -> dict[str, int]:
-        """The status that each program answers, and that the answer has its series where that is 200."""
+        """The status that each program answers. If it is 200, checks that the answer has the program's series."""
         return {name: self.one(name, token, timeout) for name in self.ports}
 
     def one(self, name: str, token: str, timeout: float = 20.0) -> int:
@@ -66,7 +66,7 @@ class Scraped:
         return 200
 
     def token(self, namespace: str, account: str) -> str:
-        """The token of a service account; it is made where there is none."""
+        """The token of a service account; creates the account if it does not exist."""
         with contextlib.suppress(KubeNotFound):
             self.hostile.kube.get(paths.path("v1", "serviceaccounts", namespace, account))
             return self._token_of(namespace, account)
@@ -80,7 +80,7 @@ class Scraped:
         return scraping.token_of(self.hostile.cluster.control_plane.kubeconfig(user))
 
     def probes(self) -> set[int]:
-        """What every program answers to probes, without a token and without TLS."""
+        """What every program answers to probes without a token and without TLS."""
         found = set()
         for port in self.ports.values():
             for path in ("/healthz", "/readyz"):

@@ -1,7 +1,8 @@
 """
-A2: whoever reaches the allocator's socket, through the webhook or past it, ends nothing and leaves nothing behind.
+A2: a stranger who reaches the allocator's socket, through the webhook or directly, ends no program and leaves nothing
+behind.
 
-The allocator's own socket is asked here, without a cluster: what a stranger can have the webhook ask is tried there.
+These tests use the allocator's own socket, without a cluster, and send what a stranger can make the webhook send.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
 
 
 def wire_question(**changes: Any) -> JSON:
-    """A question as the webhook asks it, with other parts."""
+    """A question as the webhook sends it, with other parts."""
     return {**protocol.question_to_json(question(worker("p", mib=1000))), **changes}
 
 
@@ -121,7 +122,7 @@ def test_what_is_no_question_is_refused_in_words(endpoint: Endpoint, case: tuple
 
 
 def raw(endpoint: Endpoint, length: int, body: bytes) -> bytes:
-    """What is answered to a body that says to be so long."""
+    """The answer to a body whose declared length is this."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         made.settimeout(10)
         made.connect(str(endpoint.path))

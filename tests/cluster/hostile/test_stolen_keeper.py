@@ -1,7 +1,8 @@
 """
-The token of the keeper of certificates, where GPUs are hidden: whatever it writes, a pod without a share sees no GPU.
+An attacker with the token of the keeper of certificates, on a cluster that hides GPUs: whatever the attacker writes, a
+pod without a share sees no GPU.
 
-Each attempt is a real write, and what the victim sees is measured after it.
+Each attempt is a real write. After it, the test measures what the victim sees.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ VICTIMS = {
 
 
 def named(*resources: str) -> str:
-    """Our condition with these names more."""
+    """Our condition with these names added."""
     return match_conditions(renamed=resources)[0]["expression"]
 
 
@@ -54,7 +55,7 @@ def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def thief(hiding: Hostile, tmp_path: Path) -> Iterator[Kube]:
-    """Somebody who has the token; what he changed is put back."""
+    """An attacker with the token. Whatever the attacker changes is restored."""
     kept = hiding.kube.get(HOOK)["webhooks"]
     config = tmp_path / "kubeconfig"
     config.write_text(hiding.cluster.control_plane.kubeconfig(account("gpufraction-certs")))
@@ -132,7 +133,7 @@ REFUSED: dict[str, Change] = {
 
 
 def tried(thief: Kube, change: Change) -> bool:
-    """Whether the write is accepted. Any other refusal than by a policy or by the API's own rules is an error."""
+    """Whether the write is accepted. A refusal that is not from a policy or the API's own rules is an error."""
     found = thief.get(HOOK)
     change({entry["name"]: entry for entry in found["webhooks"]})
     try:
@@ -143,7 +144,7 @@ def tried(thief: Kube, change: Change) -> bool:
 
 
 def sees_gpus(hiding: Hostile, victim: PodBuilder) -> bool:
-    """Whether the pod is created so that it sees GPUs; a pod that is refused sees none."""
+    """Whether the created pod sees GPUs; a refused pod sees none."""
     try:
         made = hiding.create(victim, dry_run=True)
     except KubeError:

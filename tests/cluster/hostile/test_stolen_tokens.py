@@ -1,4 +1,4 @@
-"""B4: what somebody who has one of our tokens can write with it, on both control planes."""
+"""B4: what an attacker with one of our tokens can write with it, on both control planes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JSON = dict[str, Any]
 ALLOCATOR = account("gpufraction-allocator")
 HOLDER = account("gpufraction-holder", pod="holder-a")
 BINDER = User("binder", ("system:masters",))
-"""Whoever binds pods of others: kube-scheduler, or one who may do as much."""
+"""Users who bind other users' pods: kube-scheduler, or one with the same rights."""
 NODE = DEMO[0].spec.name
 UNBOUND_HOLDER = account("gpufraction-holder")
 
@@ -55,7 +55,7 @@ def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def annotated(**values: str | None) -> JSON:
-    """A merge patch of annotations of ours."""
+    """A merge patch of our annotations."""
     return {"metadata": {"annotations": {f"{names.GROUP}/{key.replace('_', '-')}": v for key, v in values.items()}}}
 
 
@@ -89,12 +89,12 @@ def condition(name: str) -> JSON:
 
 
 def scheduled(**fields: str) -> JSON:
-    """Changes of a condition that is the API server's own, or kube-scheduler's."""
+    """Changes of a condition that belongs to the API server or to kube-scheduler."""
     return {"status": {"conditions": [{"type": "PodScheduled", **fields}]}}
 
 
 def without(*annotations: str) -> JSON:
-    """What fails a pod that came late."""
+    """The write that fails a pod that came late."""
     return {
         "metadata": {"annotations": dict.fromkeys(annotations)},
         "spec": {"activeDeadlineSeconds": 1},
@@ -109,7 +109,7 @@ AGENT, ELSEWHERE = account("gpufraction-nodeagent", node=NODE), account("gpufrac
 
 
 def evicted(want: str, namespace: str, name: str, who: User = ALLOCATOR, uid: str = "another") -> Attempt:
-    """The eviction of a pod; by its uid unless that is empty."""
+    """The eviction of a pod, by its uid unless that is empty."""
     body: JSON = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     if uid:
         body["deleteOptions"] = {"preconditions": {"uid": uid}}
@@ -223,12 +223,12 @@ POD_ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", POD_ATTEMPTS.values(), ids=POD_ATTEMPTS.keys())
 def test_what_a_token_can_write_on_pods(attempt: Attempt, tokens: Tokens) -> None:
-    """B4: a holder's token and the allocator's write their own fields of pods, and nothing else."""
+    """B4: a holder's token and the allocator's token write only their own fields of pods."""
     assert tokens.outcome(attempt) == attempt.want
 
 
 def share(*, ours: bool) -> JSON:
-    """An ElasticGPU, with a share of ours or without."""
+    """An ElasticGPU, with or without a share of ours."""
     annotations = {str(names.ALLOCATION): "{}"} if ours else {}
     metadata = {"name": "new", "annotations": annotations}
     return {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPU", "metadata": metadata, "spec": {}}
@@ -264,19 +264,19 @@ CLAIM_ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", CLAIM_ATTEMPTS.values(), ids=CLAIM_ATTEMPTS.keys())
 def test_what_the_allocators_token_can_write_of_claims(attempt: Attempt, tokens: Tokens) -> None:
-    """B4: with the component claims the allocator writes what it made itself."""
+    """B4: with the component claims the allocator writes only what it created itself."""
     assert tokens.outcome(attempt) == attempt.want
 
 
 @pytest.mark.parametrize("group", ["configmaps", "secrets"])
 def test_the_allocator_cannot_read_the_clusters_own_objects(group: str, tokens: Tokens) -> None:
-    """B4: the lists of kept out cards are a component's right."""
+    """B4: the right to the lists of excluded cards belongs to a component."""
     with pytest.raises(KubeForbidden):
         tokens.client(ALLOCATOR).list(paths.path("v1", group, SYSTEM))
 
 
 def event(*, component: str, reason: str = "GPUGone", host: str = "", kind: str = "Pod", name: str = "placed") -> JSON:
-    """An Event of the namespace that is served."""
+    """An Event of the served namespace."""
     return {
         "metadata": {"generateName": "e.", "namespace": SERVED},
         "involvedObject": {
@@ -297,7 +297,7 @@ def attempt(want: str, who: User, **about: str) -> Attempt:
 
 
 def binding(*annotations: str) -> JSON:
-    """A binding of the pod that has no place yet."""
+    """A binding of the pod that has no node yet."""
     metadata = {"name": "unbound", "namespace": SERVED, "annotations": dict.fromkeys(annotations, "nvidia.com/gpu=all")}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": {"kind": "Node", "name": NODE}}
 
@@ -380,13 +380,13 @@ AGENT_ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", AGENT_ATTEMPTS.values(), ids=AGENT_ATTEMPTS.keys())
 def test_what_events_nodes_and_bindings_take(attempt: Attempt, tokens: Tokens) -> None:
-    """B4: Events in our programs' own names, an agent's own node, and no devices by way of a binding."""
+    """B4: Events only in our programs' own names, an agent's own node only, and no devices through a binding."""
     assert tokens.outcome(attempt) == attempt.want
 
 
 @pytest.mark.long
 def test_an_agent_reads_no_pods_without_the_components_that_need_it(hostile: Hostile) -> None:
-    """B4: the base runs, and the agent's token lists no pods."""
+    """B4: with the base only, the agent's token lists no pods."""
     directory = hostile.cluster.directory
     own = Kube.connect(kubeconfig=str(next(directory.glob("kubeconfig-nodeagent-*"))), user_agent="thief")
     with pytest.raises(KubeForbidden):
@@ -464,11 +464,11 @@ KEEPER_ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", KEEPER_ATTEMPTS.values(), ids=KEEPER_ATTEMPTS.keys())
 def test_what_the_certificate_keepers_token_can_write(attempt: Attempt, tokens: Tokens) -> None:
-    """B4: the keeper changes whom the API server trusts for our webhook, and not where anything is sent."""
+    """B4: the keeper changes which authority the API server trusts for our webhook, and not where requests are sent."""
     assert tokens.outcome(attempt) == attempt.want
 
 
 def test_the_allocator_evicts_the_very_pod_that_it_names(tokens: Tokens) -> None:
-    """The positive case alongside the refused evictions: the uid is the pod's."""
+    """The positive case next to the refused evictions: the uid is the pod's."""
     uid = tokens.kube.get(PLACED)["metadata"]["uid"]
     assert tokens.outcome(evicted(ALLOWED, SERVED, "placed", uid=uid)) == ALLOWED

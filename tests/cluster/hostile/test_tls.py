@@ -1,4 +1,4 @@
-"""What TLS a stranger can talk the webhooks into: each version and suite of the OpenSSL here is tried on a port."""
+"""Which TLS a stranger can negotiate with the webhooks: each version and suite of OpenSSL is tested on a port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.hostile
 
 
 def agreed(port: int, context: ssl.SSLContext) -> tuple[str, str] | None:
-    """Version and suite of a handshake; None where the server ends it."""
+    """Version and suite of a handshake; None if the server ends it."""
     with contextlib.closing(plain(port)) as made:
         try:
             with context.wrap_socket(made) as secured:

@@ -1,5 +1,5 @@
 """
-A cluster whose kubelets run the kit's pods over a played driver, with a limiter installed.
+A cluster whose kubelets run the kit's pods with a simulated driver and an installed limiter.
 
     python -m tests.cluster.kit.cluster FILE    # the report of such a node, as docs/environments has it
 """
@@ -30,7 +30,7 @@ from tests.cluster.kit.played import PlayedPrograms
 JSON = dict[str, Any]
 NODE = DEMO[0].spec.name
 CLOSED = "registry.example.com/base:1"
-"""An image that asks for no GPU by itself: the played runtime knows CUDA's images by their names."""
+"""An image that requests no GPU by itself: the simulated runtime recognises CUDA's images by their names."""
 CUDA = "registry.example.com/cuda:12"
 
 
@@ -42,7 +42,7 @@ class Kit:
     programs: PlayedPrograms
 
     def run(self, *arguments: str, image: str = CLOSED, **keywords: Any) -> tuple[int, JSON, str]:
-        """The exit status, the report that was printed, and what a person was told."""
+        """The exit status, the printed report, and the messages for people."""
         out, err = io.StringIO(), io.StringIO()
         common = ("--kubeconfig", str(self.cluster.kubeconfig), "-o", "json")
         probe = ("--node", NODE, "--image", "registry.example.com/python:3.12", "--cuda-image", image)
@@ -53,7 +53,7 @@ class Kit:
         return status, json.loads(out.getvalue()) if out.getvalue() else {}, err.getvalue()
 
     def namespaces(self) -> list[str]:
-        """Those of the kit that are there."""
+        """The kit's namespaces that exist."""
         found = []
         for name in NAMESPACES.values():
             try:
@@ -88,7 +88,7 @@ def kit_cluster(directory: Path, control_plane: MakeControlPlane | None = None) 
 
 
 def write_report() -> None:
-    """Write the report of a node that holds."""
+    """Write the report of a node that passes."""
     with tempfile.TemporaryDirectory() as name, kit_cluster(Path(name)) as kit:
         print(kit.run("--report", sys.argv[1])[2], end="")
 

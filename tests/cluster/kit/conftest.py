@@ -1,4 +1,4 @@
-"""The kit's cluster, once on each control plane; after each test nothing of the kit is left in it."""
+"""The kit's cluster, once on each control plane. After each test nothing of the kit is left in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def running_kit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def kit(running_kit: Kit) -> Iterator[Kit]:
-    """The cluster; afterwards nothing of the kit is left in it."""
+    """The cluster. Afterwards nothing of the kit is left in it."""
     running_kit.programs.holds = frozenset(("memory", "cores"))
     yield running_kit
     wait_for(lambda: not running_kit.namespaces(), lambda: f"left: {running_kit.namespaces()}", 30.0)

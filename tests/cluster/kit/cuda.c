@@ -1,8 +1,8 @@
 /*
- * A CUDA driver without a GPU, as far as runtime/cudaprobe.py asks it. Allocations are numbers, taken from no memory; a
- * kernel holds the card's lock for a millisecond, so programs on one card really wait for each other.
+ * A CUDA driver without a GPU, with the functions that runtime/cudaprobe.py calls. Allocations are numbers and take no
+ * memory. A kernel holds the card's lock for a millisecond, so programs on one card really wait for each other.
  *
- * $PLAYED_HOLDS says what the limiter holds: with `memory` the container's CUDA_DEVICE_MEMORY_LIMIT, with `cores` its
+ * $PLAYED_HOLDS says what the limiter enforces: with `memory` the container's CUDA_DEVICE_MEMORY_LIMIT, with `cores` its
  * CUDA_DEVICE_SM_LIMIT. Signatures are those of cuda.h.
  */
 #include <fcntl.h>

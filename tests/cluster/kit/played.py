@@ -1,9 +1,9 @@
 """
-Containers whose programs really run, on this machine, over a played CUDA driver: for tests of what programs find.
+Containers whose programs really run, on this machine, with a simulated CUDA driver: for tests of what programs find.
 
-The played kubelet decides whether a container starts, and with which variables and GPUs; then its command is started
-with these variables, a `libcuda.so.1` built from cuda.c and an `nvidia-smi` that lists the GPUs. What differs from a
-node: no namespaces and no control groups, so the file system is this machine's.
+The simulated kubelet decides whether a container starts, and with which variables and GPUs. Then its command runs with
+these variables, a `libcuda.so.1` built from cuda.c and an `nvidia-smi` that lists the GPUs. Unlike on a node, there are
+no namespaces and control groups, so the file system is this machine's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOURCE = Path(__file__).parent / "cuda.c"
 
 
 def driver(folder: Path) -> Path:
-    """The folder with the played driver; skips the test without a C compiler."""
+    """The folder with the simulated driver. Skips the test if there is no C compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler to build the driver that is played: install gcc")
@@ -59,13 +59,15 @@ class PlayedProcess:
         return self._log.read_text(errors="replace")
 
     def kill(self) -> None:
-        """End it, and what it has started."""
+        """End it and everything that it has started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, 9)
 
 
 class PlayedPrograms:
-    """Runs the pods of these namespaces. `holds`: what the played limiter holds, of `memory` and `cores`."""
+    """
+    Runs the pods of these namespaces. `holds`: which limits the simulated limiter enforces, of `memory` and `cores`.
+    """
 
     def __init__(self, folder: Path, namespaces: Collection[str]) -> None:
         self._folder = folder

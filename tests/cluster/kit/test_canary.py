@@ -1,4 +1,4 @@
-"""The component canary in a cluster: no proof, no level; a limiter that breaks is noticed, and tenants come first."""
+"""The component canary in a cluster: no level without a proof, a broken limiter is noticed, and tenants come first."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Proven:
         wait_for(lambda: self.shown() == wanted, lambda: f"{self.shown()}, not {wanted}", seconds)
 
     def canaries(self) -> list[JSON]:
-        """Those that there are."""
+        """The existing canaries."""
         return self.cluster.kube.list(paths.pods(names.CANARY_NAMESPACE)).items
 
     def try_again(self) -> None:
-        """The allocator forgets when it tries next, as one that has just taken over."""
+        """Make the allocator forget its next attempt, like one that has just taken over."""
         allocator = self.cluster.programs["allocator"]
         allocator.terminate()
         allocator.wait()
@@ -58,7 +58,7 @@ class Proven:
 
 @pytest.fixture(scope="module", params=control_planes())
 def proven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proven]:
-    """A node with a limiter, whose canaries cannot start yet."""
+    """A node with a limiter whose canaries cannot start yet."""
     directory = tmp_path_factory.mktemp("canary")
     limiter.install(directory / "library")
     settings = {"nodeagent": (*limiter.agents(directory / "library"), "--proven-within", WITHIN)}
@@ -80,7 +80,7 @@ FAILED = ("failed", False, "ProofFailed")
 
 
 def test_a_limiter_that_holds_nobody_is_never_published_and_one_that_holds_is(proven: Proven) -> None:
-    """By one cluster's life: broken from the beginning, repaired, broken again, and repaired."""
+    """Covers one cluster over time: broken from the beginning, repaired, broken again, and repaired."""
     proven.becomes(FAILED)
     proven.programs.holds = frozenset(("memory",))
     proven.try_again()
@@ -95,7 +95,7 @@ def test_a_limiter_that_holds_nobody_is_never_published_and_one_that_holds_is(pr
 
 
 def test_a_pod_that_requests_the_level_waits_for_the_proof(proven: Proven) -> None:
-    """And while every card of the node has a share, no canary runs: the proof ends, and with it the level."""
+    """While every card of the node has a share, no canary runs. So the proof ends, and the level with it."""
     kube = proven.cluster.kube
     proven.becomes(HELD)
     cards = len(kube.get(paths.gpunodes(NODE))["status"]["gpus"])

@@ -1,4 +1,4 @@
-"""`kubectl gpufraction conformance` end to end: its pods run, over a played driver, and what is broken is found."""
+"""`kubectl gpufraction conformance` end to end: its pods run with a simulated driver, and it finds what is broken."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEALTHY: tuple[Line, ...] = (
     ("restart-agent", "", *_UNASKED),
     ("restart-kubelet", "", *_UNASKED),
 )
-"""What is found on the node while nothing is wrong."""
+"""The results on the node while nothing is wrong."""
 
 
 def lines(found: JSON) -> tuple[Line, ...]:
@@ -50,7 +50,9 @@ def lines(found: JSON) -> tuple[Line, ...]:
 
 
 def but(**changed: tuple[str, str]) -> tuple[Line, ...]:
-    """`HEALTHY` with other results, by `check__variant` with `_` for `-`; one without a variant changes them all."""
+    """
+    `HEALTHY` with other results, by `check__variant` with `_` for `-`. A name without a variant changes all variants.
+    """
     wanted = {key.replace("_", "-").replace("--", "/"): value for key, value in changed.items()}
     return tuple(
         (check, variant, *wanted.get(f"{check}/{variant}" if variant else check, wanted.get(check, (result, reason))))
@@ -59,17 +61,17 @@ def but(**changed: tuple[str, str]) -> tuple[Line, ...]:
 
 
 def only(*checks: str, **changed: tuple[str, str]) -> tuple[Line, ...]:
-    """`but`, of these checks alone; the others were not asked for."""
+    """Like `but`, for these checks alone, if no others were requested."""
     return tuple(line if line[0] in checks else (line[0], line[1], *_UNASKED) for line in but(**changed))
 
 
 def asked(*checks: str) -> tuple[str, ...]:
-    """The flags for these checks alone."""
+    """The flags that request only these checks."""
     return tuple(word for check in checks for word in ("--check", check))
 
 
 def figures(found: JSON, check: str, variant: str = "") -> dict[str, int]:
-    """Of one result."""
+    """The figures of one result."""
     [only] = [each for each in found["results"] if (each["check"], each["variant"]) == (check, variant)]
     return dict(only["figures"])
 
@@ -88,7 +90,7 @@ def test_a_node_that_holds_passes(kit: Kit, tmp_path: Path) -> None:
 
 
 def test_the_report_names_no_node(kit: Kit, tmp_path: Path) -> None:
-    """Nor what else a cluster's people name: its words are all of the kit's own tables."""
+    """The report names nothing else of the cluster either: all its words are from the kit's own tables."""
     _, found, _ = kit.run("--timeout", "1s")
     text = json.dumps(found).lower()
     uuids = [gpu["uuid"].lower() for gpu in kit.gpunode()["status"]["gpus"]]
@@ -110,7 +112,7 @@ def test_cores_that_are_not_held_fail_alone(kit: Kit) -> None:
 
 
 def test_an_image_that_asks_for_every_gpu_and_gets_it_fails(kit: Kit) -> None:
-    """In a served namespace the component hide-gpus takes it off; elsewhere nothing does on such a node."""
+    """In a served namespace the component hide-gpus removes the GPUs; elsewhere on such a node nothing does."""
     status, found, _ = kit.run(*asked("without-share"), image=CUDA)
     wanted = only("without-share", without_share__unserved=("failed", "SeesGPUs"))
     assert (lines(found), status) == (wanted, 1)
@@ -159,7 +161,7 @@ def test_an_agent_that_is_away_is_no_failure_of_the_node(kit: Kit) -> None:
 
 
 def test_the_agent_and_the_kubelet_restart_while_a_pod_runs(kit: Kit) -> None:
-    """A played DaemonSet makes the agent's next pod, and a played hand restarts the kubelet."""
+    """A simulated DaemonSet creates the agent's next pod, and a simulated administrator restarts the kubelet."""
     stop = threading.Event()
     kube = kit.cluster.kube
     collection = paths.pods("gpufraction-system")
@@ -182,7 +184,7 @@ def test_the_agent_and_the_kubelet_restart_while_a_pod_runs(kit: Kit) -> None:
                 program = kit.cluster.programs[f"nodeagent-{NODE}"]
                 program.terminate()
                 program.wait()
-                kube.delete(paths.gpunodes(NODE))  # else its heartbeat would be awaited
+                kube.delete(paths.gpunodes(NODE))  # else the kit would wait for its heartbeat
                 program.start()
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             about = {"kind": "Node", "name": NODE, "uid": NODE}
@@ -214,7 +216,7 @@ def test_the_agent_and_the_kubelet_restart_while_a_pod_runs(kit: Kit) -> None:
 
 
 def test_a_hand_that_does_nothing_is_not_tried(kit: Kit) -> None:
-    """The flag is given and nobody restarts the kubelet: the time is over before."""
+    """The flag is given and no one restarts the kubelet: the time limit ends first."""
     status, found, _ = kit.run("--restart-kubelet", "--timeout", "20s", *asked("restart-kubelet"))
     assert lines(found)[-1] in {
         ("restart-kubelet", "", "not tried", "OutOfTime"),

@@ -1,4 +1,4 @@
-"""Whatever ends a run, nothing of it is left: on a control plane without our programs, so with pods without a share."""
+"""However a run ends, nothing of it is left. The control plane has none of our programs, so the pods have no share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GPU = NodeGpu(0, "GPU-0", "Tesla T4", 15109 << 20)
 
 
 class BareNode:
-    """A control plane with one node, of which no agent says anything; `run` is the command."""
+    """A control plane with one node that no agent reports about; `run` is the command."""
 
     def __init__(self, folder: Path) -> None:
         self.plane = Embedded(gpus_of=lambda node: (_GPU,))
@@ -49,7 +49,7 @@ class BareNode:
         self.kube.create(paths.namespaces(), crd)
 
     def run(self, *arguments: str, image: str = CLOSED, **keywords: Any) -> tuple[int, JSON, str]:
-        """The exit status, the report that was printed, and what a person was told."""
+        """The exit status, the printed report, and the messages for people."""
         out, err = io.StringIO(), io.StringIO()
         probe = ("--node", NODE, "--image", "x", "--cuda-image", image, "--start-timeout", "10s")
         common = ("--kubeconfig", str(self.kubeconfig), "-o", "json")
@@ -57,7 +57,7 @@ class BareNode:
         return status, json.loads(out.getvalue()) if out.getvalue() else {}, err.getvalue()
 
     def namespaces(self) -> dict[str, str]:
-        """Those of the kit that are there, with their labels."""
+        """The kit's namespaces that exist, with their labels."""
         found = {}
         for name in NAMESPACES.values():
             try:
@@ -74,7 +74,7 @@ class BareNode:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[BareNode]:
-    """The node; at the end nothing of the kit is left there."""
+    """The node. At the end nothing of the kit is left there."""
     made = BareNode(tmp_path)
     try:
         yield made
@@ -85,7 +85,7 @@ def bare(tmp_path: Path) -> Iterator[BareNode]:
 
 
 def results(found: JSON, check: str) -> list[tuple[str, str, str]]:
-    """Of one check."""
+    """The results of one check."""
     return [(each["variant"], each["result"], each["reason"]) for each in found["results"] if each["check"] == check]
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_removes_what_it_made(bare: BareNode) -> None:
 
 @contextmanager
 def command(bare: BareNode) -> Iterator[subprocess.Popen[bytes]]:
-    """The command as a process whose pods last, once one of them has started."""
+    """The command as a process whose pods keep running, once one of them has started."""
     bare.programs.slow = 30.0
     program = [sys.executable, "-m", "kubectl_gpufraction", "conformance", "--node", NODE, "--cuda-image", CLOSED]
     flags = ["--image", "x", "--kubeconfig", str(bare.kubeconfig)]

@@ -1,4 +1,4 @@
-"""A cluster on each control plane for the tests alongside the played Kueue; each leaves it empty and in order."""
+"""A cluster on each control plane for the tests with the simulated Kueue. Each test leaves it empty and in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, empty; during the test no pod behind a foreign gate has a share, afterwards the invariants hold."""
+    """
+    The cluster, empty. During the test no pod behind another system's gate has a share; afterwards the invariants hold.
+    """
     with witness.watching(running_cluster.kube):
         yield running_cluster
         invariants.check(running_cluster)

@@ -1,10 +1,10 @@
 """
-Kueue, played: its webhook and its controller in little, for control planes without its own program.
+A simulated Kueue: a small version of its webhook and its controller, for control planes without its own program.
 
-It does to pods, Jobs and Deployments what was seen of Kueue: the webhook adds gates, finalizer and label, and suspends
-Jobs. The controller counts plain pods as they are stored and Jobs by their template, admits by quota, merges the
-flavor's selector and tolerations, removes its gates, and preempts: pods are deleted, Jobs suspended. It keeps no state:
-what is admitted is read from the API server, as after a restart of Kueue.
+It treats pods, Jobs and Deployments as Kueue was observed to do. The webhook adds gates, finalizer and label, and
+suspends Jobs. The controller counts plain pods as they are stored and Jobs by their template. It admits by quota,
+merges the flavor's selector and tolerations, removes its gates, and preempts by deleting pods and suspending Jobs. It
+keeps no state: it reads from the API server what is admitted, like Kueue after a restart.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ GATES = (ADMISSION_GATE, "kueue.x-k8s.io/topology")
 PACE = 0.05
 """Seconds between two rounds of the controller."""
 _SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
-"""What Kueue compares of the specs of a group's members, alongside their containers' resources."""
+"""What Kueue compares in the specs of a group's members, in addition to their containers' resources."""
 
 
 # -- the webhook --------------------------------------------------------------------------------------------------
 
 
 def gating(request: JSON) -> JSON:
-    """Adds the gates to a pod that lacks them, and nothing else."""
+    """Adds the gates to a pod that lacks them, and does nothing else."""
     added = _missing_gates(request["object"])
     if not added:
         return {"allowed": True}
@@ -54,14 +54,14 @@ def gating(request: JSON) -> JSON:
 
 
 def _missing_gates(pod: JSON) -> list[JSON]:
-    """All gates of the pod and Kueue's, where one of Kueue's is missing; else none."""
+    """All gates of the pod and Kueue's, if one of Kueue's is missing; otherwise none."""
     gates = pods.gates(pod)
     added = [gate for gate in GATES if gate not in gates]
     return [{"name": gate} for gate in (*gates, *added)] if added else []
 
 
 def mutating(request: JSON) -> JSON:
-    """What Kueue's webhooks do to a new pod, Job or Deployment with a queue's name."""
+    """What Kueue's webhooks do to a new pod, Job or Deployment that names a queue."""
     found = request["object"]
     match request["kind"]["kind"]:
         case "Pod":
@@ -89,7 +89,7 @@ def _for_pod(pod: JSON) -> list[JSON]:
 
 
 def _role(spec: JSON) -> str:
-    """The hash of a pod's shape, by which members of a group are of one role."""
+    """The hash of a pod's shape. Members of a group with the same hash have the same role."""
     shape = {key: spec[key] for key in _SHAPE if spec.get(key)}
     requested = [each["resources"] for kind in ("initContainers", "containers") for each in spec.get(kind) or ()]
     return hashlib.sha256(json.dumps([shape, requested], sort_keys=True).encode()).hexdigest()[:8]
@@ -109,7 +109,7 @@ class Queue:
     tolerations: tuple[JSON, ...] = ()
 
     def nominal(self, resource: str) -> int:
-        """The quota of a resource, in the units of `_amounts`; none of what it does not cover."""
+        """The quota of a resource, in the units of `_amounts`; zero for a resource that the queue does not cover."""
         return _amounts(self.quota).get(resource, 0)
 
 
@@ -124,13 +124,13 @@ class Workload:
     members: tuple[JSON, ...]
     job: bool = False
     holds: bool = False
-    """Whether it is admitted, or was and has not ended."""
+    """Whether it is admitted, or was admitted and has not ended."""
     complete: bool = True
-    """Whether all members of the group are there."""
+    """Whether all members of the group exist."""
     ending: bool = False
 
     def order(self) -> tuple[int, tuple[str, str]]:
-        """Before which others it is admitted."""
+        """The key by which workloads are ordered for admission."""
         return -self.priority, self.created
 
 
@@ -141,10 +141,10 @@ class PlayedKueue:
         self._kube, self._queues, self._namespace = kube, dict(queues), namespace
         self._units = {each["input"]: each for each in transformations.transformations(DEFAULTS)}
         self.problems: list[str] = []
-        """What the API server refused, other than because an object has changed or was deleted."""
+        """What the API server refused, except because an object has changed or was deleted."""
 
     def step(self) -> None:
-        """Remove finalizers that are due, then admit what fits, or preempt for the first that does not."""
+        """Remove finalizers that are due, then admit what fits, or preempt for the first workload that does not fit."""
         found = self._kube.list(paths.pods(self._namespace)).items
         queued = [pod for pod in found if QUEUE in (pod["metadata"].get("labels") or {})]
         for pod in queued:
@@ -167,7 +167,7 @@ class PlayedKueue:
         queued = [pod for pod in found if QUEUE in (pod["metadata"].get("labels") or {})]
         return [dict(each.asks) for each in (*self._of_pods(queued), *self._of_jobs()) if each.holds]
 
-    # -- what there is
+    # -- reading
 
     def _of_pods(self, queued: Sequence[JSON]) -> list[Workload]:
         groups: dict[str, list[JSON]] = {}
@@ -227,7 +227,7 @@ class PlayedKueue:
             found.update({output: int(amount * quantity.parse(unit)) * times for output, unit in outputs.items()})
         return found
 
-    # -- who may
+    # -- deciding
 
     def _used(self, workloads: Sequence[Workload]) -> dict[str, Counter[str]]:
         used: dict[str, Counter[str]] = {name: Counter() for name in self._queues}
@@ -237,7 +237,7 @@ class PlayedKueue:
         return used
 
     def _fits(self, workload: Workload, used: Mapping[str, Counter[str]]) -> bool:
-        """Within the quota of its queue, or of its cohort where the queue is in one."""
+        """Whether it fits the quota of its queue, or of its cohort if the queue is in one."""
         own = self._queues[workload.queue]
         sharing = [name for name, each in self._queues.items() if name == workload.queue or _together(each, own)]
         return all(
@@ -248,7 +248,7 @@ class PlayedKueue:
         )
 
     def _preempt_for(self, workload: Workload, workloads: Sequence[Workload], used: dict[str, Counter[str]]) -> None:
-        """Preempt as few as make room, the last of the lowest priority first; none where they would not make room."""
+        """Preempt as few workloads as make room, the last of the lowest priority first; none if that is not enough."""
         left = {name: Counter(amounts) for name, amounts in used.items()}
         victims: list[Workload] = []
         for each in sorted(self._candidates(workload, workloads, used), key=Workload.order, reverse=True):
@@ -272,7 +272,7 @@ class PlayedKueue:
             if lower or (within and borrowed and each.queue != workload.queue and _together(own, theirs)):
                 yield each
 
-    # -- what it writes
+    # -- writing
 
     def _admit(self, workload: Workload) -> None:
         for each in workload.members:
@@ -305,7 +305,7 @@ class PlayedKueue:
                     self._kube.delete(paths.pods(self._namespace, each["metadata"]["name"]))
 
     def _finalize(self, pod: JSON) -> None:
-        """Remove the finalizer of a pod that has ended or is deleted."""
+        """Remove the finalizer of a pod that has ended or is being deleted."""
         metadata = pod["metadata"]
         due = pods.finished(pod) or "deletionTimestamp" in metadata
         if due and MANAGED in (metadata.get("finalizers") or ()):
@@ -313,7 +313,7 @@ class PlayedKueue:
             self._patch(pod, {"metadata": {"finalizers": left or None}})
 
     def _patch(self, found: JSON, change: JSON, *, job: bool = False) -> None:
-        """Write, at the version that was seen; another round tries again what comes too late."""
+        """Write at the version that was seen. If that is too late, another round tries again."""
         metadata = found["metadata"]
         name = metadata["name"]
         path = paths.path("batch/v1", "jobs", self._namespace, name) if job else paths.pods(self._namespace, name)
@@ -348,7 +348,7 @@ def _ended(job: JSON) -> bool:
 def playing(
     kube: Kube, queues: Mapping[str, Queue], *, order: str = another.AFTER, namespace: str = "default"
 ) -> Iterator[PlayedKueue]:
-    """The webhook is registered under the name `order`, and the controller runs, meanwhile."""
+    """Run the controller, with the webhook registered under the name `order`."""
     played, stop = PlayedKueue(kube, queues, namespace), threading.Event()
 
     def run() -> None:

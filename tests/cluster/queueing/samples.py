@@ -1,4 +1,4 @@
-"""The samples for Kueue: the result that each header states, and what has come of it on an API server."""
+"""The samples for Kueue: the result that each header states, and the result on an API server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Result:
 
 
 def stated(sample: Path) -> Result:
-    """The result in the header of a sample. Raises ValueError where there is none."""
+    """The result in the header of a sample. Raises ValueError if it has none."""
     found = _RESULT.search(sample.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{sample.name} states no result")
@@ -47,19 +47,19 @@ def stated(sample: Path) -> Result:
 
 
 def apply(kube: Kube, sample: Path) -> list[JSON]:
-    """Create the objects of a sample; the objects as they were made."""
+    """Create the objects of a sample. Returns the objects as created."""
     return [kube.create(_collection(document), document) for document in installing.documents(sample)]
 
 
 def _collection(document: JSON) -> str:
     if document["apiVersion"].startswith("kueue."):
-        namespace = document["metadata"].get("namespace")  # only namespaced kinds name one in our samples
+        namespace = document["metadata"].get("namespace")  # only namespaced kinds have a namespace in our samples
         return paths.path(document["apiVersion"], installing.plural(document["kind"]), namespace)
     return installing.path_of(document)
 
 
 def come_to(kube: Kube, charged: Iterable[JSON]) -> Result:
-    """What has come of the pods in `default`. `charged`: amounts by resource, one mapping for each admitted pod set."""
+    """The state of the pods in `default`. `charged`: amounts by resource, one mapping for each admitted pod set."""
     found = [pod for pod in scenarios.all_pods(kube) if "deletionTimestamp" not in pod["metadata"]]
     total: Counter[str] = Counter()
     for amounts in charged:

@@ -1,5 +1,5 @@
 """
-Alongside a played Kueue, on both control planes: quotas, groups, preemption, Jobs, in every dialect and by each pin.
+With a simulated Kueue, on both control planes: quotas, groups, preemption, Jobs, in every dialect and with each pin.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUEUES = {
 
 @pytest.fixture
 def kueue(cluster: Cluster) -> Iterator[PlayedKueue]:
-    """Kueue's webhook is called after ours; afterwards the API server has refused nothing that it wrote."""
+    """Kueue's webhook is called after ours. Afterwards the API server has refused nothing that Kueue wrote."""
     priorities = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}}
     installing.apply(cluster.kube, {**priorities, "value": 1000})
     with played.playing(cluster.kube, QUEUES) as found:
@@ -53,9 +53,11 @@ def kueue(cluster: Cluster) -> Iterator[PlayedKueue]:
 
 def end(cluster: Cluster) -> None:
     """
-    Delete everything while the finalizers are still removed. Jobs go first: Kueue starts a suspended one again.
+    Delete everything while Kueue still removes finalizers. Jobs are deleted first, because Kueue starts a suspended one
+    again.
 
-    ReplicaSets go before their pods: one that is left makes another pod, and nobody removes that pod's finalizer.
+    ReplicaSets are deleted before their pods: one that is left creates another pod, and nothing removes that pod's
+    finalizer.
     """
     for version, plural in (("batch/v1", "jobs"), ("apps/v1", "deployments"), ("apps/v1", "replicasets")):
         path = paths.path(version, plural, "default")
@@ -185,7 +187,7 @@ STEPS, SEED = 60, 7
 
 @pytest.mark.long
 def test_whatever_comes_and_goes_every_share_is_within_a_quota(cluster: Cluster, kueue: PlayedKueue) -> None:
-    """Pods and groups of three queues, of two priorities and both pins, are created and deleted at random."""
+    """Pods and groups of three queues, with two priorities and both pins, are created and deleted at random."""
     rng = random.Random(SEED)
     for step in range(STEPS):
         queue, pin = rng.choice(["team", "lender", "borrower"]), rng.choice(["auto", "affinity"])
@@ -215,7 +217,7 @@ def test_whatever_comes_and_goes_every_share_is_within_a_quota(cluster: Cluster,
 
 
 def is_quiet(cluster: Cluster) -> bool:
-    """Whether no pod is ending, and each of them runs or waits for a reason, now and half a second later."""
+    """Whether no pod is terminating, and each runs or waits with a reason, now and half a second later."""
 
     def state() -> dict[str, str] | None:
         there = found(cluster)

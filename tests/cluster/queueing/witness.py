@@ -1,4 +1,4 @@
-"""Watches all pods during a test: at no moment has a pod behind another system's gate a share or a node."""
+"""Watches all pods during a test: a pod behind another system's gate never has a share or a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST = 600
 
 @contextlib.contextmanager
 def watching(kube: Kube) -> Iterator[None]:
-    """Asserts at the end that every state that the API server showed meanwhile was right."""
+    """Assert at the end that every state that the API server showed during the test was right."""
     version = kube.list(paths.pods()).resource_version
     wrong: list[str] = []
     opened: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""A cluster whose kubelets are Kubernetes' own, hollow: what they refuse, keep and write is theirs to say."""
+"""A cluster with Kubernetes' own kubelets, hollow: the kubelets themselves decide what they refuse, keep and write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACE = ("--assume-ttl", "2s", "--repair-every", "1s", "--placement-node-policy",
 
 @pytest.fixture(scope="package")
 def hollow_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The demo's three nodes and the vendor's, each with a kubelet of its own, and nothing that is stood in for."""
+    """The demo's three nodes and the vendor's node, each with its own kubelet. Nothing is simulated by the tests."""
     assets = assets_with(KUBELETS, SCHEDULER, CONTROLLERS)
     if isinstance(assets, str):
         pytest.skip(assets)
@@ -38,7 +38,7 @@ def hollow_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture
 def hollow(hollow_cluster: Cluster) -> Iterator[Cluster]:
-    """The same, empty; afterwards the invariants hold, with the test's pods and again without them."""
+    """The same cluster, empty. Afterwards the invariants hold, with the test's pods and again without them."""
     yield hollow_cluster
     invariants.check(hollow_cluster, looking=False)
     scenarios.clear(hollow_cluster.kube)

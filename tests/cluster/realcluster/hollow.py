@@ -1,4 +1,4 @@
-"""What the tests with hollow kubelets do and look at."""
+"""Helpers of the tests with hollow kubelets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def create(cluster: Cluster, builder: PodBuilder, namespace: str = "default") ->
 
 
 def t4(name: str, mib: int = 1024, namespace: str = "default") -> PodBuilder:
-    """A pod for the node of two T4."""
+    """A pod for the node with two T4."""
     return pod(name, namespace).asks("gpufraction.io/gpu-memory", f"{mib}Mi").spec(nodeSelector={"gpushare": "true"})
 
 

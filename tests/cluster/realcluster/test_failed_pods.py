@@ -1,4 +1,4 @@
-"""Kubernetes' own kubelet, and a pod that the allocator has failed: it is not started, or ended where it was."""
+"""Kubernetes' own kubelet and a pod that the allocator has failed: the pod is not started, or is ended if it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.realcluster
 
 
 def fail(cluster: Cluster, name: str) -> None:
-    """As the allocator does, with its rights."""
+    """Fail the pod as the allocator does, with the allocator's rights."""
     annotations = found(cluster, name)["metadata"]["annotations"]
     seen = tuple(key for key in annotations if key.startswith(names.DEVICES_PREFIX))
     assert seen
@@ -28,12 +28,12 @@ def fail(cluster: Cluster, name: str) -> None:
 
 
 def states(cluster: Cluster, name: str) -> list[str]:
-    """In what state the kubelet says that each container is."""
+    """The state of each container, as the kubelet reports it."""
     return [next(iter(c["state"]), "") for c in found(cluster, name)["status"].get("containerStatuses") or []]
 
 
 def ended(cluster: Cluster, name: str) -> JSON:
-    """What stands in the pod's status in the end."""
+    """The final status of the pod."""
     status: JSON = found(cluster, name)["status"]
     return {key: status.get(key) for key in ("phase", "reason")}
 
@@ -59,7 +59,7 @@ def test_one_that_has_not_started_is_not_started(hollow: Cluster) -> None:
     wait_for(lambda: ended(hollow, "late") == FAILED, lambda: f"it is {found(hollow, 'late')['status']}")
     hollow.kube.create(paths.configmaps("default"), {"metadata": {"name": "absent"}, "data": {"key": "value"}})
     try:
-        # Another pod of the node starts meanwhile: the kubelet is at work.
+        # Meanwhile another pod of the node starts, which shows that the kubelet works.
         create(hollow, t4("next"))
         wait_for(lambda: scenarios.is_running(found(hollow, "next")), "the kubelet starts nobody")
         assert ended(hollow, "late") == FAILED

@@ -1,7 +1,7 @@
 """
-Kubernetes' own controllers where every card is taken: what they replace waits for what ends, in their order.
+Kubernetes' own controllers on a full cluster: replacement pods wait for the old ones to end, in the controllers' order.
 
-One node of two cards; each pod asks for a whole one.
+The cluster has one node with two cards, and each pod requests a whole card.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(one_node: Cluster) -> Iterator[Cluster]:
-    """It is empty before and afterwards, and the invariants hold."""
+    """The cluster is empty before and afterwards, and the invariants hold."""
     yield one_node
     invariants.check(one_node)
     for version, plural in ((APPS, "statefulsets"), (APPS, "deployments"), (BATCH, "jobs")):
@@ -55,7 +55,7 @@ def cluster(one_node: Cluster) -> Iterator[Cluster]:
 
 
 def template(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> JSON:
-    """Pods of a whole card each."""
+    """Pods that request a whole card each."""
     container = {
         "name": "main",
         "image": "ubuntu:22.04",
@@ -68,7 +68,7 @@ def template(name: str, annotations: dict[str, str] | None = None, **spec: Any) 
 
 
 def create(cluster: Cluster, version: str, kind: str, name: str, spec: JSON) -> str:
-    """Create it, and return its path."""
+    """Create it. Returns its path."""
     body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.kube.create(paths.path(version, f"{kind.lower()}s", SPACE), body)
     return paths.path(version, f"{kind.lower()}s", SPACE, name)
@@ -80,12 +80,12 @@ def pair(name: str, **spec: Any) -> JSON:
 
 
 def revise(cluster: Cluster, path: str) -> None:
-    """What makes the controller replace every pod."""
+    """A change that makes the controller replace every pod."""
     cluster.kube.patch_merge(path, {"spec": {"template": {"metadata": {"annotations": {"revision": "second"}}}}})
 
 
 def await_pods(cluster: Cluster, *, running: int, waiting: int = 0, second: int = 0) -> list[JSON]:
-    """The pods once so many run, so many of these are of the second revision, and so many wait."""
+    """Wait until this many pods run, this many of them of the second revision, and this many wait. Returns the pods."""
     found: list[JSON] = []
 
     def settled() -> bool:
@@ -171,7 +171,7 @@ POLICY = {
 
 
 def indexed(annotations: dict[str, str]) -> JSON:
-    """A Job of two pods that start together and of which none may fail."""
+    """A Job of two pods that start together; neither may fail."""
     made = template("train", {names.GANG_MINIMUM: "2", **annotations}, restartPolicy="Never")
     several = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
     return {**several, "backoffLimit": 0, "podFailurePolicy": POLICY, "template": made}
@@ -183,7 +183,7 @@ def by_index(found: list[JSON]) -> dict[str, str]:
 
 
 def test_an_evicted_pod_of_an_indexed_job_is_replaced_on_its_card(cluster: Cluster) -> None:
-    path = create(cluster, BATCH, "Job", "train", indexed({EXIT_CODE: "143"}))  # as of a program that SIGTERM ends
+    path = create(cluster, BATCH, "Job", "train", indexed({EXIT_CODE: "143"}))  # as for a program that SIGTERM ends
     before = await_pods(cluster, running=2)
     (victim,) = (each for each in before if each["metadata"]["annotations"][INDEX] == "1")
     name = victim["metadata"]["name"]

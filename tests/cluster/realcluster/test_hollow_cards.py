@@ -1,4 +1,4 @@
-"""Kubernetes' own kubelet counts the pods of a replaced GPU, and takes in those of the new one all the same."""
+"""Kubernetes' own kubelet counts the pods of a replaced GPU, and still accepts the pods of the new one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """
-Kubernetes' own kubelet judges us: what it keeps of the node, which pods it takes, and what it says when it does not.
+Kubernetes' own kubelet with gpufraction: what it keeps of the node's status, which pods it accepts, and what it says
+when it refuses one.
 
-The kubelets are hollow: all of a kubelet but the containers. What they look at and write is what any node's would.
+The kubelets are hollow: complete kubelets without containers. They read and write what any node's kubelet does.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_capacity_and_pods_survive_a_restart_of_the_kubelet(hollow: Cluster) -> 
     create(hollow, t4("stays"))
     scenarios.settled(hollow.kube, 1)
     kubelets(hollow).restart("t4")
-    # Its runtime has forgotten the container, so the kubelet takes the pod in once more and starts it again.
+    # Its runtime has forgotten the container, so the kubelet admits the pod again and restarts it.
     wait_for(lambda: restarts(hollow, "stays") == 1, lambda: str(found(hollow, "stays")["status"]))
     assert scenarios.is_running(found(hollow, "stays"))
     assert ours_of(hollow, "t4") == [CAPACITY, CAPACITY]
@@ -56,7 +57,7 @@ def restarts(cluster: Cluster, name: str) -> int:
 
 
 def test_capacity_that_a_kubelet_zeroes_comes_back(hollow: Cluster) -> None:
-    """As it does when it starts on a node on which no device plugin was ever registered."""
+    """A kubelet does this when it starts on a node on which no device plugin was ever registered."""
     create(hollow, t4("stays"))
     scenarios.settled(hollow.kube, 1)
     none = {name: "0" for name in CAPACITY}
@@ -67,7 +68,7 @@ def test_capacity_that_a_kubelet_zeroes_comes_back(hollow: Cluster) -> None:
 
 @pytest.fixture
 def agent(hollow: Cluster, tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Starts node agents alongside the cluster's own, as the account that the manifests give them."""
+    """Starts additional node agents with the account that the manifests give them."""
     started = []
 
     def start(node: str, *flags: str, **environment: str) -> None:
@@ -98,7 +99,7 @@ def gpunode(cluster: Cluster, name: str) -> JSON:
 
 @pytest.fixture
 def cloud_node(hollow: Cluster) -> Iterator[str]:
-    """One more node, of a name as clouds give them, for the time of a test."""
+    """One more node during a test, with a name as clouds give them."""
     name = "ip-10-0-0-1.eu-central-1.compute.internal"
     hollow.control_plane.add_node(NodeSpec(name))
     wait_for(lambda: bool(status_of(hollow, name)), lambda: f"{name} is not registered")
@@ -129,7 +130,7 @@ def test_what_nvml_says_becomes_capacity(
 # -- pods ---------------------------------------------------------------------------------------------------------
 
 
-# A hollow kubelet's images all run as root, which a kubelet does not start where the pod forbids it.
+# A hollow kubelet's images all run as root. A kubelet does not start them if the pod forbids that.
 ROOTLESS = "openshift-gpushare.yaml"
 
 
@@ -146,7 +147,7 @@ def test_a_kubelet_takes_a_pod_however_it_was_pinned(hollow: Cluster, placement:
     assert ("nodeName" in made["spec"]) == (placement == "nodeName")
     (there,) = scenarios.settled(hollow.kube, 1)
     assert scenarios.outcome([there]) == scenarios.Outcome(running=1, nodes=("t4",), gpus=1)
-    # The kubelet has counted what we ask for.
+    # The kubelet has counted what the pod requests.
     (container,) = there["status"]["containerStatuses"]
     assert container["resources"]["requests"]["gpufraction.io/gpu-memory"] == "1Gi"
 
@@ -160,7 +161,7 @@ def test_a_pod_beyond_capacity_is_refused_and_its_share_comes_back(hollow: Clust
         less = {"gpufraction.io/gpu-memory": "10000Mi", "cpu": "7"}
         path = paths.nodes("t4", "status")
         hollow.kube.patch_merge(path, {"status": {"capacity": less, "allocatable": less}})
-        # What it has mended it has read.
+        # Once the kubelet has repaired the CPU, it has read the capacity.
         wait_for(lambda: status_of(hollow, "t4")["capacity"]["cpu"] == "1", "the kubelet has not looked")
         create(hollow, t4("beyond", 10_000))
         wait_for(lambda: found(hollow, "beyond")["status"]["phase"] == "Failed", lambda: str(found(hollow, "beyond")))
@@ -201,7 +202,7 @@ def test_a_pod_that_ends_gives_its_share_to_who_waits(hollow: Cluster, how: JSON
 
 
 def test_a_static_pod_is_the_nodes_own(hollow: Cluster) -> None:
-    """Its mirror shows what the node's administrator wrote into a file; nobody was asked, so nothing is booked."""
+    """Its mirror pod shows what the node's administrator wrote into a file. There was no admission and no share."""
     manifest = kubelets(hollow).static_pods("v100") / "static.json"
     manifest.write_text(json.dumps(pod("static").asks("gpufraction.io/gpu-memory", "1Gi").manifest()))
     try:
@@ -252,7 +253,7 @@ def test_a_node_whose_gpus_a_vendors_plugin_hands_out_is_left_to_it(
     create(hollow, pod("shares").asks("gpufraction.io/gpu-memory", "1Gi").spec(**there))
     (waiting,) = scenarios.settled(hollow.kube, 1)
     assert scenarios.waits(waiting)
-    # Who is not ours has its GPU of the plugin.
+    # A pod that is not ours has its GPU from the plugin.
     hollow.kube.create(paths.namespaces(), {"metadata": {"name": "elsewhere"}})
     hollow.await_account("elsewhere")
     create(hollow, pod("whole", "elsewhere").asks("nvidia.com/gpu", "1").spec(**there), "elsewhere")

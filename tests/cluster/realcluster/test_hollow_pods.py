@@ -1,5 +1,5 @@
 """
-What else may happen to a pod with a share where everything is Kubernetes' own: resized, debugged, limited, applied.
+What else can happen to a pod with a share on Kubernetes' own programs: it is resized, debugged, limited or applied.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_cpu_that_a_resize_takes_and_gives_back_counts_for_the_next_pod(hollow: 
 
 
 def resize(cluster: Cluster, name: str, cpu: int) -> None:
-    """The pod's container requests so many thousandths of a CPU from now on, and its kubelet has allocated them."""
+    """The pod's container requests this many thousandths of a CPU from now on, and its kubelet has allocated them."""
     (container,) = found(cluster, name)["spec"]["containers"]
     more = {"name": container["name"], "resources": {"requests": {"cpu": f"{cpu}m"}}}
     cluster.kube.patch_strategic(paths.pods("default", name, "resize"), {"spec": {"containers": [more]}})
@@ -92,7 +92,7 @@ def test_what_a_limit_range_gives_is_requested_and_what_it_forbids_is_not(hollow
     path = paths.path("v1", "limitranges", "default")
     hollow.kube.create(path, {"metadata": {"name": "gpus"}, "spec": {"limits": [item]}})
     try:
-        # The API server's plugin reads limits from a watch of its own.
+        # The API server's plugin reads limits through its own watch.
         with_default = pod("given").container("main").spec(nodeSelector={"gpushare": "true"})
         wait_for(lambda: has_share(hollow, with_default), "the LimitRange gives nothing yet")
         create(hollow, with_default)
@@ -127,7 +127,9 @@ def test_a_namespace_ends_with_the_pods_that_run_and_wait_there(hollow: Cluster)
 
 
 def test_what_is_applied_twice_is_the_same_pod(hollow: Cluster) -> None:
-    """Server-side apply of a Deployment in another system's words: its owner keeps the words, its pods have ours."""
+    """
+    Server-side apply of a Deployment in another system's format: its owner keeps that format, and its pods have ours.
+    """
     spec = {
         "replicas": 1,
         "selector": {"matchLabels": {"app": "web"}},

@@ -1,4 +1,4 @@
-"""Peers whose programs somebody has built, as the benchmark measures them, on a small real control plane."""
+"""Peers whose programs are installed, as the benchmark measures them, on a small real control plane."""
 
 from __future__ import annotations
 

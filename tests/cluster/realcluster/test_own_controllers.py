@@ -1,8 +1,9 @@
 """
-Kubernetes' own controllers, scheduler and controller of volumes on two zones of two nodes: workloads whose pods depend
-on volumes and on each other are scaled, drained and rolled out.
+Kubernetes' own controllers, scheduler and controller of volumes, with two zones of two nodes. The tests scale, drain
+and roll out workloads whose pods depend on volumes and on each other.
 
-After each step the invariants hold, and every pod that has a place runs. No provisioner runs; a test makes the volumes.
+After each step the invariants hold, and every pod that has a node runs. No provisioner runs; a test creates the
+volumes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def two_zones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(two_zones: Cluster) -> Iterator[Cluster]:
-    """It is empty before and afterwards, and the invariants hold."""
+    """The cluster is empty before and afterwards, and the invariants hold."""
     yield two_zones
     invariants.check(two_zones)
     sets = paths.path("apps/v1", "statefulsets", SPACE)
@@ -77,7 +78,7 @@ def change(cluster: Cluster, plural: str, name: str, spec: JSON) -> None:
 
 
 def revised(revision: str) -> JSON:
-    """What makes a controller replace every pod."""
+    """A change that makes a controller replace every pod."""
     return {"template": {"metadata": {"annotations": {"revision": revision}}}}
 
 
@@ -86,7 +87,7 @@ def revision_of(pod: JSON) -> str:
 
 
 def await_running(cluster: Cluster, count: int, *, waiting: int = 0, revision: str = "") -> list[JSON]:
-    """The pods once there are so many that run, all of this revision, and so many that wait."""
+    """Wait until this many pods run, all of this revision, and this many wait. Returns the pods."""
     found: list[JSON] = []
 
     def settled() -> bool:
@@ -125,7 +126,7 @@ def volumes_by_pod(cluster: Cluster) -> dict[str, str]:
 
 
 def amiss(cluster: Cluster, pods: list[JSON]) -> dict[str, str]:
-    """The pods that are not in the zone of their volume, whose name says the zone."""
+    """The pods that are not in the zone of their volume, whose name contains the zone."""
     volumes = volumes_by_pod(cluster)
     there = {each["metadata"]["name"]: zone_of(each) for each in pods}
     return {name: zone for name, zone in there.items() if not volumes[name].startswith(f"disk-{zone}")}
@@ -142,7 +143,7 @@ def drain(cluster: Cluster, *nodes: str) -> None:
 
 @pytest.fixture
 def database(cluster: Cluster, disks: Disks) -> Iterator[Cluster]:
-    """Two pods `db`, spread over the zones; there is a volume for four pods in each."""
+    """Two pods `db`, spread over the zones. In each zone there is a volume for four pods."""
     disks.storage_class("zonal", delayed=True)
     for zone in "ab":
         for number in range(4):
@@ -228,7 +229,7 @@ def test_of_three_replicas_with_anti_affinity_on_two_nodes_one_waits(cluster: Cl
     assert sorted(each["spec"]["nodeName"] for each in pods) == ["a0", "a1"]
     (waits,) = (each for each in scenarios.all_pods(cluster.kube) if scenarios.waits(each))
     reported = scenarios.condition(waits)
-    # The condition's reason is that of the nodes on which the pod came furthest.
+    # The condition's reason is that of the nodes that the pod passed most filters on.
     assert (reported["reason"], reported["message"]) == (
         "PodAntiAffinity",
         "waiting: 0 of 4 GPU nodes fit: 2 because of anti-affinity to another pod, 2 not matching the pod's node "

@@ -1,4 +1,6 @@
-"""Kubernetes' own way to share GPUs, as the benchmark measures it alongside ours, on a small real control plane."""
+"""
+Kubernetes' own way to share GPUs, as the benchmark measures it in comparison with ours, on a small real control plane.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_claims_of_consumable_capacity_are_measured_and_leave_nothing(consumable
 
 @pytest.mark.parametrize("name", ["claims", "claims-floor"])
 def test_claims_that_others_allocate_are_measured_and_leave_nothing(name: str) -> None:
-    """Our side by ResourceClaims, and the least that it could cost."""
+    """Our side uses ResourceClaims, compared with the minimum that these can cost."""
     assets = assets_with(SCHEDULER, CONTROLLERS)
     if isinstance(assets, str):
         pytest.skip(assets)

@@ -1,4 +1,4 @@
-"""The real control plane itself: who its users are, what stands in for what is not there, and that nothing stays."""
+"""The real control plane itself: which users it has, what replaces its missing parts, and that nothing stays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHILD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [CONTAIN
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[Real]:
-    """An API server alone: everything else is stood in for. It has one node."""
+    """An API server alone; everything else is replaced. It has one node."""
     assert not isinstance(ASSETS, str)
     made = Real(ASSETS, scheduler=False, controllers=False)
     try:

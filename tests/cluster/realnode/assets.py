@@ -1,4 +1,4 @@
-"""The folder that REALNODE_ASSETS names: the programs of a node, or one line on what is missing."""
+"""The folder that REALNODE_ASSETS names: the programs of a node, or one line that says what is missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOOLS = ("unshare", "nsenter", "pivot_root", "mount")
 
 @dataclass(frozen=True, slots=True)
 class NodeAssets:
-    """The programs of a node, in one folder. `needed` is what a container runtime wants besides."""
+    """The programs of a node, in one folder. `needed`: what a container runtime needs in addition."""
 
     folder: Path
 
@@ -30,7 +30,7 @@ class NodeAssets:
 
 
 def node_assets(environment: Mapping[str, str], runtime: tuple[str, ...]) -> NodeAssets | str:
-    """The folder, with what every node needs and this container runtime; or one line on why there is no node."""
+    """The folder with what every node and this container runtime need, or one line that says why there is no node."""
     folder = environment.get(ENVIRONMENT, "")
     if not folder:
         return f"{ENVIRONMENT} is not set; it names a folder with a node's programs (docs/testing.md)"

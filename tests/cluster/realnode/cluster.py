@@ -1,8 +1,9 @@
 """
-A real node in a cluster with gpufraction installed: real control plane, kubelet and container runtime, our programs.
+A real node in a cluster with gpufraction installed: real control plane, kubelet and container runtime, and our
+programs.
 
-The GPUs are files with NVIDIA's numbers in /dev and nothing behind them, and a library plays the driver's. Between a
-pod and what its container sees everything is what a real node has.
+The GPUs are files in /dev with NVIDIA's numbers and nothing behind them, and a library simulates the driver's.
+Everything between a pod and its container's view is as on a real node.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _RUN_SECONDS = 45.0
 
 class RealNodeCluster:
     """
-    `folder`: for logs, and what the node keeps. One node, two cards of 14.75 GiB, the RuntimeClass `nvidia`.
+    `folder`: for logs and the node's files. One node, two cards of 14.75 GiB, the RuntimeClass `nvidia`.
 
-    `settings` of the programs, with the components node-access and, where `hide_gpus`, hide-gpus. `way`: of delivery.
+    `settings` of the programs, with the components node-access and, if `hide_gpus`, hide-gpus. `way`: of delivery.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class RealNodeCluster:
             name=NODE,
             gpus=len(UUIDS),
         )
-        # For NVIDIA's programs, which ask the library too.
+        # For NVIDIA's programs, which read the library too.
         self.node.machine.environment["FAKE_NVML_SCRIPT"] = str(self.script)
         self.node.start()
         self._install_driver()
@@ -105,7 +106,7 @@ class RealNodeCluster:
     def restart_runtime(self) -> None:
         """
         End the container runtime and start it again. NVIDIA's NRI plugin comes back some seconds later; a container
-        that starts before has no GPU.
+        that starts before that has no GPU.
         """
         before = self._plugin_starts()
         self.node.runtime.restart()
@@ -116,7 +117,7 @@ class RealNodeCluster:
         return self._plugin.log.read_text().count("Started plugin") if self._plugin is not None else 0
 
     def _hide_gpus(self) -> None:
-        """What the component and the keeper of certificates change of the webhook's configuration."""
+        """The changes that the component and the keeper of certificates make to the webhook's configuration."""
         base = installing.webhook_configuration()
         (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
         whole, _ = self.cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})
@@ -134,7 +135,7 @@ class RealNodeCluster:
         wait_for(hides, "the API server does not go by hide-gpus")
 
     def use(self, way: Way) -> None:
-        """Have GPUs come into containers that way, and the agent know it."""
+        """Deliver GPUs to containers that way, and tell the agent."""
         if self.way == way:
             return
         self.stop_agent()
@@ -148,7 +149,7 @@ class RealNodeCluster:
         self.await_gpunode(lambda status: status.get("delivery") == way.delivery)
 
     def _install_driver(self) -> None:
-        """The libraries by which NVIDIA's programs know that there is a driver, and its version."""
+        """Install the libraries from which NVIDIA's programs learn that there is a driver, and its version."""
         folder = "/usr/lib/x86_64-linux-gnu" if platform.machine() == "x86_64" else "/usr/lib/aarch64-linux-gnu"
         commands = [f"mkdir -p {folder}", f"ln -sf {self.script} /run/nvml.script"]
         for name in ("libnvidia-ml", "libcuda"):
@@ -160,7 +161,7 @@ class RealNodeCluster:
     # -- the agent ------------------------------------------------------------------------------------------------
 
     def show_cards(self, *more: str) -> None:
-        """What the driver's library shows: two Tesla T4, and these lines."""
+        """Set what the driver's library shows: two Tesla T4, and these lines."""
         lines = [f"driver {DRIVER}", "cuda 12040"]
         for index, uuid in enumerate(UUIDS):
             lines += [f"gpu {uuid} Tesla T4", f"memory {index} {MEMORY} {RESERVED} 0", f"capability {index} 7 5"]
@@ -170,9 +171,9 @@ class RealNodeCluster:
 
     def start_agent(self, *flags: str, gpus: int = len(UUIDS)) -> None:
         """
-        The agent as its DaemonSet with node-access runs it, as a process of the node; an earlier one is ended.
+        Start the agent as its DaemonSet with node-access runs it, as a process of the node. An earlier one is ended.
 
-        `flags` besides those of the way. `gpus`: cards and slices that it publishes.
+        `flags`: in addition to those of the way. `gpus`: cards and slices that it publishes.
         """
         self.stop_agent()
         kubeconfig = self.folder / "agent.kubeconfig"
@@ -193,7 +194,7 @@ class RealNodeCluster:
             self.agent.wait()
 
     def gpunode(self) -> JSON:
-        """The status of the node's GPUNode; empty while there is none."""
+        """The status of the node's GPUNode; empty if there is none."""
         try:
             path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=NODE)
             found: JSON = self.kube.get(path).get("status") or {}
@@ -202,14 +203,16 @@ class RealNodeCluster:
             return {}
 
     def await_gpunode(self, done: Callable[[JSON], bool]) -> JSON:
-        """Its status once that is so."""
+        """Wait until this holds for its status. Returns the status."""
         wait_for(lambda: done(self.gpunode()), lambda: f"{self.gpunode()}; {self.agent and self.agent.tail()}")
         return self.gpunode()
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def submit(self, name: str, *containers: JSON, annotations: Mapping[str, str] | None = None, **spec: Any) -> JSON:
-        """Create a pod of containers that tell what they see. `spec` besides what the way takes."""
+        """
+        Create a pod whose containers report what they see. `spec`: fields in addition to those that the way needs.
+        """
         metadata = {"name": name, "annotations": dict(annotations or {})}
         body = {"containers": list(containers), "terminationGracePeriodSeconds": 1, **self._taken(), **spec}
         return self.kube.create(
@@ -238,11 +241,11 @@ class RealNodeCluster:
         return self.kube.get(path)
 
     def delete(self, name: str) -> None:
-        """Ask for the pod's end; it is removed a moment later."""
+        """Request the pod's deletion; it is removed a moment later."""
         self.kube.delete(paths.pods("default", name))
 
     def inside(self, name: str, container: str = "c", *, restart: int = 0) -> Inside:
-        """What a container of a running pod sees; `restart`: after so many restarts of the container."""
+        """What a container of a running pod sees; `restart`: after this many restarts of the container."""
         pod = self.running(name)
         found: list[Inside] = []
 
@@ -255,7 +258,7 @@ class RealNodeCluster:
         return found[0]
 
     def await_deleted(self, name: str) -> None:
-        """Wait until the pod is no longer there, for any reason."""
+        """Wait until the pod no longer exists, for any reason."""
 
         def is_deleted() -> bool:
             try:
@@ -267,7 +270,7 @@ class RealNodeCluster:
         wait_for(is_deleted, lambda: f"pod {name} stays: {self.events(name)}; {self.agent and self.agent.tail()}")
 
     def events(self, name: str, uid: str = "") -> list[str]:
-        """The Events of pods of that name, of one only where its uid is given."""
+        """The Events of pods of that name; of one pod only if its uid is given."""
         events = self.kube.list(paths.events("default"), {"fieldSelector": f"involvedObject.name={name}"}).items
         return [f"{e['reason']}: {e['message']}" for e in events if uid in (e["involvedObject"].get("uid"), "")]
 
@@ -277,10 +280,11 @@ class RealNodeCluster:
 
 
 def container(name: str = "c", command: Sequence[str] = ("sh", "-c", inside.SCRIPT), **limits: str) -> JSON:
-    """A container that tells what it sees. `limits`: ours by their last words (`gpu_memory`), `cpu`, `memory`."""
+    """A container that reports what it sees. `limits`: ours by their last words (`gpu_memory`), `cpu`, `memory`."""
     ours = {key: f"{names.GROUP}/{key.replace('_', '-')}" for key in limits if key.startswith("gpu")}
     resources = {"limits": {ours.get(key, key): value for key, value in limits.items()}}
-    # With it a container can try the cards that it was not given; runtimes differ in whether they leave it to all.
+    # With it a container can try cards that it was not given; runtimes differ in whether all containers have it by
+    # default.
     maker = {"capabilities": {"add": ["MKNOD"]}}
     return {
         "name": name,

@@ -1,7 +1,7 @@
 """
 One real node for all tests here, for each container runtime whose programs the folder of REALNODE_ASSETS has.
 
-`make test-realnode`, as root. A runtime that is not there is skipped with the names of what is missing.
+Run `make test-realnode` as root. The tests skip a missing runtime, with the names of what is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.cluster.system import invariants
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On an emulated machine a test may take longer, too."""
+    """Give tests on an emulated machine more time, too."""
     for item in items:
         limit = item.get_closest_marker("timeout")
         if limit is not None and slower() > 1:
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def runtimes() -> list[Any]:
-    """Parameters for a fixture: a container runtime's name each."""
+    """Parameters for a fixture: the name of a container runtime each."""
     found = {name: node_assets(os.environ, tuple(needs)) for name, (_, needs) in RUNTIMES.items()}
     return [
         pytest.param(name, marks=[pytest.mark.skip(reason=assets)] if isinstance(assets, str) else [])
@@ -39,7 +39,7 @@ def runtimes() -> list[Any]:
 
 @pytest.fixture(scope="session", params=runtimes())
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodeCluster]:
-    """The node, and the cluster that it is in."""
+    """The node, and its cluster."""
     make, needs = RUNTIMES[request.param]
     assets = node_assets(os.environ, tuple(needs))
     assert not isinstance(assets, str)
@@ -54,7 +54,7 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def real(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
-    """The node without pods; afterwards they are removed, and nobody holds a share."""
+    """The node without pods. Afterwards they are removed, and no pod holds a share."""
     yield up
     up.clear()
     invariants.check(up.cluster)
@@ -62,7 +62,7 @@ def real(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
 
 @pytest.fixture(scope="session", params=WAYS.keys())
 def way(request: pytest.FixtureRequest, up: RealNodeCluster) -> Way:
-    """A way by which GPUs come into containers, each in turn."""
+    """A way in which GPUs get into containers, each in turn."""
     chosen = WAYS[request.param]
     lacking = up.assets.lacks(chosen.needs)
     if lacking:

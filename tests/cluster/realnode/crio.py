@@ -1,6 +1,6 @@
 """
-CRI-O on a real node, set up as OpenShift has it: NVIDIA's runtime is the handler `nvidia` and not the default, CDI and
-NRI are on as it ships.
+CRI-O on a real node, configured as on OpenShift: NVIDIA's runtime is the handler `nvidia` and not the default, and CDI
+and NRI are on by default.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ runroot = "/run/containers/storage"
 graphroot = "/var/lib/containers/storage"
 """
 _MOUNTED_ONLY = "awk 'NR == 1 || $2 != 0' /proc/cgroups >/run/cgroups && mount --bind /run/cgroups /proc/cgroups"
-# Not every root may have the kernel spare a process, and a test's node need not. CRI-O starts runtimes with an
-# environment of its own.
+# Not every root user may exempt a process from the kernel's memory killer, and a test's node does not need it. CRI-O
+# starts runtimes with its own environment.
 _WRAPPER = """\
 #!/bin/sh
 {exports}
@@ -37,7 +37,7 @@ exec "{program}" "$@"
 
 
 class Crio:
-    """Images are copied into its storage by skopeo, whether it runs or not."""
+    """Skopeo copies images into its storage, whether it runs or not."""
 
     name = "cri-o"
     socket = "/run/crio/crio.sock"
@@ -49,7 +49,7 @@ class Crio:
 
     def start(self) -> None:
         if self._machine.run(["test", "-e", "/sys/fs/cgroup/cgroup.controllers"]).returncode:
-            # With version 1 it takes every hierarchy of that list to be mounted.
+            # With version 1 it requires every hierarchy of that list to be mounted.
             done = self._machine.run(["sh", "-c", _MOUNTED_ONLY])
             assert done.returncode == 0, done.stdout
         self._machine.write("/etc/containers/policy.json", json.dumps(_POLICY))

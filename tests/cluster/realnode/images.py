@@ -1,5 +1,5 @@
 """
-A container image made here, since no registry is requested anything: busybox, as one layer in an OCI archive.
+A container image that is built here, because the tests use no registry: busybox, as one layer in an OCI archive.
 
 Must not: need more than the standard library.
 """

@@ -1,8 +1,9 @@
 """
-What a container sees of GPUs and of its limits: a script that it runs, and what the script prints, read.
+What a container sees of GPUs and of its limits: the script that it runs, and a parser of the script's output.
 
-A card's file may be opened where the container's control group allows the device. There is no driver behind it, so what
-is allowed fails with ENXIO, and what is not with EPERM: also for a file that the container made itself.
+A card's file can be opened if the container's control group allows the device. There is no driver behind it, so opening
+an allowed device fails with ENXIO, and a forbidden one with EPERM. The same applies to a file that the container
+created itself.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ exec sleep infinity
 @dataclass(frozen=True, slots=True)
 class Inside:
     """
-    `devices`: major and minor, hexadecimal, by path. `cards`, `capabilities`: the minor numbers that may be opened, of
-    the latter where the container tries them (`trying`).
+    `devices`: major and minor, hexadecimal, by path. `cards`, `capabilities`: the minor numbers that can be opened;
+    capabilities only if the container tries them (`trying`).
     """
 
     environment: dict[str, str] = field(default_factory=dict)
@@ -45,20 +46,20 @@ class Inside:
     cards: tuple[int, ...] = ()
     files: tuple[str, ...] = ()
     memory: int | None = None
-    """Bytes of host memory that it may have; None for no limit."""
+    """Bytes of host memory that it may use; None for no limit."""
     cpus: float | None = None
     capabilities: tuple[int, ...] = ()
 
 
 def trying(major: int, minors: Sequence[int]) -> str:
-    """The script of a container that tries these capabilities of slices too, with files that it makes itself."""
+    """The script of a container that also tries these capabilities of slices, with files that it creates itself."""
     make = f'mknod "/tmp/cap$cap" c {major} "$cap"'
     command = 'echo "capability $cap $( { : <"/tmp/cap$cap"; } 2>&1 )"'
     return f"for cap in {' '.join(map(str, minors))}; do {make} && {command}; done\n{SCRIPT}"
 
 
 def read(printed: str) -> Inside | None:
-    """What the script printed; None while it has not come to its end."""
+    """The parsed output of the script; None before it has finished."""
     lines = printed.splitlines()
     if "done" not in lines:
         return None
@@ -92,7 +93,7 @@ def _pair(line: str, separator: str) -> tuple[str, str]:
 
 
 def _limit(text: str) -> int | None:
-    """Both forms of no limit: `max`, and a number close to 2^63."""
+    """Reads both forms of no limit: `max`, and a number close to 2^63."""
     return None if text == "max" or int(text) >= 1 << 62 else int(text)
 
 

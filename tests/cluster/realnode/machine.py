@@ -1,13 +1,12 @@
 """
 The machine that a node runs on: its files, devices, control groups and programs.
 
-`NamespaceMachine` is a part of this machine, by namespaces: its own files, devices and control groups, no network of
-its own. `machine.sh` makes it. Its file system is this machine's with a layer above, so that a kubelet and a container
-runtime write where they would on a real node, /etc, /run and /var, and nothing of it stays. Whoever is left in its
-control groups at the end is killed, and nobody else. `tests.cluster.realnode.virtual` has the other
-kind.
+`NamespaceMachine` is a part of this machine, separated by namespaces: it has its own files, devices and control groups,
+but no separate network. `machine.sh` creates it. Its file system is this machine's with a layer above, so a kubelet and
+a container runtime write to /etc, /run and /var as on a real node, and nothing of it stays. At the end only the
+processes that are left in its control groups are killed. `tests.cluster.realnode.virtual` has the other kind.
 
-Must not: know of Kubernetes.
+Must not: know about Kubernetes.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _PAUSE = 0.05
 
 
 class NoMachine(Exception):
-    """It did not come up, or did not end; the message has the end of its log."""
+    """The machine did not start, or did not end; the message has the end of its log."""
 
 
 class Machine(Protocol):
     """
-    What a node needs of its machine. `folder`: for what it keeps and for logs, the same one in both. `environment`: for
-    every program that runs there. `cgroup_driver`: who makes the control groups of pods, as kubelet names it.
+    What a node needs from its machine. `folder`: for its files and logs, the same folder on both sides. `environment`:
+    for every program that runs there. `cgroup_driver`: what creates the control groups of pods, as kubelet names it.
     `python`: an interpreter there that has the agent's packages. `selinux`: whether containers are labelled.
     """
 
@@ -50,7 +49,7 @@ class Machine(Protocol):
     selinux: bool
 
     def start(self) -> None:
-        """Make it. Raises `NoMachine`."""
+        """Create it. Raises `NoMachine`."""
         ...
 
     def stop(self) -> None:
@@ -58,7 +57,7 @@ class Machine(Protocol):
         ...
 
     def path(self, path: str) -> Path:
-        """A file of the machine, seen from here. Any machine shows the logs of pods."""
+        """A file of the machine, as seen from here. Every machine shows at least the logs of pods."""
         ...
 
     def read(self, path: str) -> str:
@@ -66,28 +65,30 @@ class Machine(Protocol):
         ...
 
     def write(self, path: str, text: str | bytes, *, mode: int = 0o644) -> None:
-        """Write a file there, and the folders that it takes."""
+        """Write a file there, and create its folders."""
         ...
 
     def program(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Program:
-        """A program that is to run there; it is ended with the machine."""
+        """A program to run there. It is ended with the machine."""
         ...
 
     def run(self, command: Sequence[str], *, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run a program there to its end, with what it prints."""
+        """Run a program there to its end. Returns what it prints."""
         ...
 
     def reach(self, port: int) -> None:
-        """Have the machine reach this port of the loopback here."""
+        """Let the machine reach this port of the loopback interface here."""
         ...
 
     def expose(self, port: int) -> None:
-        """Have this port of the machine's loopback reached at the loopback here."""
+        """Make this port of the machine's loopback interface reachable at the loopback interface here."""
         ...
 
 
 class NamespaceMachine:
-    """`folder`: for what it keeps and for logs. `gpus`: how many cards are in its /dev. `keep`: folders as they are."""
+    """
+    `folder`: for its files and logs. `gpus`: how many cards are in its /dev. `keep`: folders that are not layered.
+    """
 
     cgroup_driver = "cgroupfs"
     python = sys.executable
@@ -109,7 +110,7 @@ class NamespaceMachine:
         self._programs: list[Program] = []
 
     def start(self) -> None:
-        """Make it. Raises `NoMachine`."""
+        """Create it. Raises `NoMachine`."""
         self._init.start()
         ready = self.folder / "ready"
         wait_for(
@@ -136,7 +137,9 @@ class NamespaceMachine:
         shutil.rmtree(self.folder / "var", ignore_errors=True)
 
     def path(self, path: str) -> Path:
-        """A file of the machine, seen from here. A link in it would lead out, hence `/run` for `/var/run`."""
+        """
+        A file of the machine, as seen from here. A symbolic link would lead out of it, hence `/run` for `/var/run`.
+        """
         if path.startswith("/var/run/"):
             path = path.removeprefix("/var")
         return Path(f"/proc/{self._init.pid}/root", path.lstrip("/"))
@@ -146,14 +149,14 @@ class NamespaceMachine:
         return self.path(path).read_text(encoding="utf-8")
 
     def write(self, path: str, text: str | bytes, *, mode: int = 0o644) -> None:
-        """Write a file there, and the folders that it takes."""
+        """Write a file there, and create its folders."""
         there = self.path(path)
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(text.encode() if isinstance(text, str) else text)
         there.chmod(mode)
 
     def program(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Program:
-        """A program that is to run there; it is ended with the machine."""
+        """A program to run there. It is ended with the machine."""
         made = Program(
             name,
             [str(self._init.pid), *command],
@@ -165,7 +168,7 @@ class NamespaceMachine:
         return made
 
     def run(self, command: Sequence[str], *, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run a program there to its end, with what it prints."""
+        """Run a program there to its end. Returns what it prints."""
         return subprocess.run(
             ["sh", str(_HERE / "enter.sh"), str(self._init.pid), *command],
             stdin=subprocess.DEVNULL,
@@ -177,10 +180,10 @@ class NamespaceMachine:
         )
 
     def reach(self, port: int) -> None:
-        """It has the network of this machine."""
+        """Does nothing: it has the network of this machine."""
 
     def expose(self, port: int) -> None:
-        """It has the network of this machine."""
+        """Does nothing: it has the network of this machine."""
 
     def _groups(self) -> Iterator[Path]:
         for hierarchy in (_GROUPS, *(path for path in _GROUPS.iterdir() if path.is_dir() and not path.is_symlink())):
@@ -189,7 +192,7 @@ class NamespaceMachine:
 
     @staticmethod
     def _kill(groups: Sequence[Path]) -> set[int]:
-        """Whoever was still there."""
+        """Kill the processes that are left."""
         found: set[int] = set()
         for top in groups:
             for group in (top, *(path for path in top.rglob("*") if path.is_dir())):

@@ -1,12 +1,13 @@
 #!/bin/sh
-# A machine for one node, on this machine: mounts, devices and control groups of its own, the kernel and network of this.
+# A machine for one node, on this machine: it has its own mounts, devices and control groups, and this machine's kernel
+# and network.
 #
-#   machine.sh FOLDER NAME GPUS KEPT...    as root, in a mount namespace of its own (unshare --mount)
+#   machine.sh FOLDER NAME GPUS KEPT...    as root, in a separate mount namespace (unshare --mount)
 #
-# Everything of this machine's file system is seen as it is; what is written goes to memory, except below /var/lib/kubelet
-# and the container runtimes' folders, which are in FOLDER. Beneath each hierarchy of control groups NAME is the root.
-# There are GPUS cards in /dev, with NVIDIA's numbers and nothing behind them. KEPT are folders that stay what they are.
-# When all is ready there is FOLDER/ready. It all ends with its last process.
+# It sees this machine's whole file system. Writes go to memory, except below /var/lib/kubelet and the container
+# runtimes' folders, which are in FOLDER. NAME is the root below each hierarchy of control groups. There are GPUS cards in
+# /dev, with NVIDIA's numbers and nothing behind them. KEPT are folders that are not layered. FOLDER/ready exists when
+# everything is ready. The machine ends with its last process.
 set -eu
 folder=$1 name=$2 gpus=$3
 shift 3
@@ -80,7 +81,7 @@ ln -s /proc/self/fd/2 dev/stderr
 pivot_root . old
 umount -l /old
 
-# The control groups again, as they are seen from in here.
+# The control groups again, as seen from inside the machine.
 unified=
 [ ! -e /sys/fs/cgroup/cgroup.controllers ] || unified=yes
 umount -l -R /sys/fs/cgroup
@@ -104,7 +105,7 @@ else
     done </proc/self/cgroup
 fi
 
-# Kubelet sets these as it wants them: here in files that nobody else reads.
+# Kubelet sets these values: here in files that nothing else reads.
 for tunable in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys \
     kernel/keys/root_maxbytes; do
     mkdir -p "/run/tunables/${tunable%/*}"

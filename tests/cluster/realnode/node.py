@@ -1,8 +1,8 @@
 """
-A real node: kubelet and a container runtime on a machine of its own, registered with a control plane.
+A real node: kubelet and a container runtime on a separate machine, registered with a control plane.
 
-Pods have a network namespace with nothing in it: the CNI plugin is a few lines of shell that hand out an address that
-nobody can reach, so that this machine's network stays as it is. Images are there before any pod asks.
+Pods have an empty network namespace. The CNI plugin is a few lines of shell that assign an unreachable address, so this
+machine's network stays as it is. Images are loaded before any pod needs them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.cluster.realnode.virtual import VirtualMachine, access
 JSON = dict[str, Any]
 IMAGE, CUDA_IMAGE = "localhost/realnode/busybox:1", "localhost/realnode/cuda:1"
 CUDA_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-"""What images of CUDA have, by which NVIDIA's runtime gives them every card."""
+"""The variables of CUDA images that make NVIDIA's runtime give them every card."""
 _CNI = """\
 #!/bin/sh
 case $CNI_COMMAND in
@@ -48,7 +48,7 @@ _NETWORK = {"cniVersion": "1.0.0", "name": "nothing", "plugins": [{"type": "noth
 
 
 def every(seconds: int) -> int:
-    """How often a program of the node looks again: less often where looking takes most of the machine."""
+    """Seconds between two looks of a node's program: longer if looking uses most of the machine."""
     return seconds * max(1, round(slower() / 4))
 
 
@@ -95,17 +95,17 @@ class RealNode:
         self._start_kubelet()
 
     def stop(self) -> None:
-        """End it and all that runs on it. Its Node stays."""
+        """End it and everything that runs on it. Its Node stays."""
         self.machine.stop()
 
     def restart_kubelet(self) -> None:
-        """End kubelet and start it again; containers run on."""
+        """End kubelet and start it again; containers keep running."""
         with self.without_kubelet():
             pass
 
     @contextlib.contextmanager
     def without_kubelet(self) -> Iterator[None]:
-        """Kubelet is ended, and started again afterwards; containers run on."""
+        """End kubelet, and start it again afterwards; containers keep running."""
         assert self.kubelet is not None
         self.kubelet.terminate()
         self.kubelet.wait()
@@ -115,26 +115,26 @@ class RealNode:
             self.kubelet.start()
 
     def log_of(self, pod: JSON, container: str, *, restart: int = 0) -> str:
-        """What a container printed, from the file that kubelet had it written to; empty where there is none yet."""
+        """What a container printed, from the log file of kubelet; empty if there is none yet."""
         about = pod["metadata"]
         folder = self.machine.path(f"/var/log/pods/{about['namespace']}_{about['name']}_{about['uid']}/{container}")
         try:
             lines = (folder / f"{restart}.log").read_text().splitlines()
         except FileNotFoundError:
             return ""
-        # Each line has a time, the stream and whether it is whole (CRI's log format).
+        # Each line has a time, the stream and whether the line is complete (CRI's log format).
         return "".join(line.split(" ", 3)[3] + "\n" for line in lines)
 
     def process_of(self, pod: JSON) -> int:
-        """The first process of the pod's only container, by the paths of its control groups."""
+        """The first process of the pod's only container, found by the paths of its control groups."""
         cid = pod["status"]["containerStatuses"][0]["containerID"].rpartition("//")[2]
-        # CRI-O's monitor of a container may have a group of its own, with the same id.
+        # CRI-O's monitor of a container may have a separate group with the same id.
         named = f"(^|[/:]|cri-containerd-|crio-){cid}(\\.scope)?(/|$)"
         found = self.machine.run(["sh", "-c", 'grep -lE "$0" /proc/[0-9]*/cgroup', named]).stdout
         return min(int(line.split("/")[2]) for line in found.splitlines() if line.startswith("/proc/"))
 
     def end(self, *pids: int) -> None:
-        """Kill these processes of the machine; one that has ended is no matter."""
+        """Kill these processes of the machine; ignores a process that has ended."""
         self.machine.run(["sh", "-c", 'for pid; do kill -9 "$pid"; done', "kill", *map(str, pids)])
 
     def _start_kubelet(self) -> None:
@@ -152,7 +152,7 @@ class RealNode:
             "--config=/etc/kubernetes/kubelet.json",
             "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
             f"--hostname-override={self.name}",
-            # Others say what its addresses are: the test, since the API server reaches it by the loopback alone.
+            # The test sets its addresses, because the API server reaches it only through loopback.
             "--cloud-provider=external",
             "--node-labels=nvidia.com/gpu.present=true",
             "--v=2",
@@ -162,7 +162,7 @@ class RealNode:
         wait_for(self._ready, lambda: f"node {self.name} is not ready: {self.kubelet and self.kubelet.tail()}", 90.0)
 
     def _configuration(self) -> JSON:
-        """What a test's node needs otherwise than kubelet has it: loopback, nobody's firewall, no disk to run short."""
+        """How a test's node differs from kubelet's defaults: loopback, no firewall, and no check of disk space."""
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -202,7 +202,7 @@ class RealNode:
         return conditions.get("Ready") == "True" and not node["spec"].get("taints")
 
     def _initialize(self, node: JSON) -> None:
-        """What a cloud's controller does: give the Node its address, and take off the taint that waits for it."""
+        """What a cloud's controller does: give the Node its address, and remove the taint that waits for it."""
         taints = node["spec"].get("taints") or []
         if not any(each["key"] == _UNINITIALIZED for each in taints):
             return

@@ -1,10 +1,11 @@
 /*
- * The agent's libnvidia-ml.so.1 without a GPU, and what NVIDIA's container toolkit asks besides: by it `nvidia-ctk cdi
- * generate` describes the cards, and NVIDIA's runtime makes up descriptions of its own. Signatures are those of nvml.h.
+ * The agent's libnvidia-ml.so.1 without a GPU, and further functions that NVIDIA's container toolkit calls: with them
+ * `nvidia-ctk cdi generate` describes the cards, and NVIDIA's runtime generates its own descriptions. Signatures are
+ * those of nvml.h.
  *
- * CRI-O starts runtimes without its environment, so the script is at a place of its own where none is named.
+ * CRI-O starts runtimes without its environment, so the script has a default path if none is named.
  *
- * Each limit of memory that is set is a line of the file beside the script whose name ends in .limits: card, control
+ * The file next to the script whose name ends in .limits has a line for each memory limit that is set: card, control
  * group, soft and hard limit; -1 for no limit.
  */
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 """
-What kubelet tells of its pods' devices, to dcgm-exporter and other monitors: the API PodResources (v1).
+What kubelet tells dcgm-exporter and other monitors about its pods' devices: the API PodResources (v1).
 
-Read with the playground's few lines of protobuf, so that nothing of the agent's own is trusted.
+It is read with the playground's few lines of protobuf, so that the agent's own code is not trusted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CDI_DEVICES, _DRIVER, _POOL, _DEVICE = 1, 2, 3, 4
 @dataclass(frozen=True, slots=True)
 class ClaimDevice:
     """
-    A device of a ResourceClaim that a container has a part of. Kubelet does not say whether it is this part.
-    `cdi`: names by which the runtime brings devices, of this one and of those listed before it.
+    A device of a ResourceClaim of which a container uses a part. Kubelet does not say whether the container uses this
+    device. `cdi`: names by which the runtime adds devices, for this one and for those listed before it.
     """
 
     claim_namespace: str
@@ -38,14 +38,14 @@ class ClaimDevice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDevices:
-    """`claims`: what it has by ResourceClaims. `plugins`: the resources of device plugins of which it has devices."""
+    """`claims`: devices from ResourceClaims. `plugins`: resources of the device plugins that gave it devices."""
 
     claims: tuple[ClaimDevice, ...] = ()
     plugins: tuple[str, ...] = ()
 
 
 def pod_resources(socket: Path) -> dict[tuple[str, str, str], ContainerDevices]:
-    """What kubelet lists at its socket, by namespace, pod and container. Raises `PluginError`."""
+    """What kubelet's socket lists, by namespace, pod and container. Raises `PluginError`."""
     found = {}
     for pod in values(call(socket, _SERVICE, "List", b""), _PODS):
         namespace, name = one_text(pod, _POD_NAMESPACE), one_text(pod, _POD_NAME)

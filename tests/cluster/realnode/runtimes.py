@@ -1,8 +1,8 @@
 """
-The container runtimes that a real node is tried with, behind one interface.
+The container runtimes that a real node is tested with, behind one interface.
 
-Another one takes a class with these members and a line in `RUNTIMES`. Files are where the runtime has them on a real
-node: from them the agent concludes how GPUs reach containers.
+To add one, write a class with these members and a line in `RUNTIMES`. Files are where the runtime has them on a real
+node, because the agent concludes from them how GPUs reach containers.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tests.cluster.realnode.machine import Machine
 
 
 class ContainerRuntime(Protocol):
-    """What kubelet runs containers with. It is made with the machine, which is not started yet."""
+    """What kubelet runs containers with. It is created together with the machine, which has not started yet."""
 
     name: str
     socket: str
-    """Where it speaks CRI, on the machine."""
+    """The path of its CRI socket on the machine."""
 
     def start(self) -> None:
-        """Write its files and start it, and wait until it listens."""
+        """Write its files, start it, and wait until it listens."""
         ...
 
     def load(self, archive: Path, name: str) -> None:
-        """Have it know the image of that name in an OCI archive, which the machine can read."""
+        """Load the image of that name from an OCI archive that the machine can read."""
         ...
 
     def restart(self) -> None:
-        """End it and start it again; containers run on."""
+        """End it and start it again; containers keep running."""
         ...
 
 
@@ -43,7 +43,7 @@ MakeRuntime = Callable[[NodeAssets, Machine, str], ContainerRuntime]
 
 
 class Containerd:
-    """containerd 2: CDI and NRI are on as it ships, NVIDIA's runtime is the handler `nvidia`, which starts runc."""
+    """containerd 2: CDI and NRI are on by default, and NVIDIA's runtime is the handler `nvidia`, which starts runc."""
 
     name = "containerd"
     socket = "/run/containerd/containerd.sock"
@@ -91,7 +91,8 @@ class Containerd:
             '[plugins."io.containerd.cri.v1.images".pinned_images]',
             f'sandbox = "{self._pause}"',
             f"{runtime}]",
-            # Not every root may have the kernel spare a process, and a test's node need not.
+            # Not every root user may exempt a process from the kernel's memory killer, and a test's node does not need
+            # it.
             "restrict_oom_score_adj = true",
             f"enable_selinux = {str(self._machine.selinux).lower()}",
             f"{runtime}.cni]",

@@ -1,8 +1,9 @@
 """
-What the agent finds and does on a real node: whose a process is, what comes alongside the GPU, and what outlives
-restarts.
+What the agent finds and does on a real node: which container a process belongs to, what is added with the GPU, and what
+outlives restarts.
 
-By the ids and control groups of real containers, and by the CDI description of its own that real runtimes read.
+The tests use the ids and control groups of real containers, and the agent's own CDI description, which real runtimes
+read.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from tests.cluster.realnode.ways import Way
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 _PRELOAD = "/var/lib/gpufraction/preload"
 _ELF = b"\x7fELF\x02" + bytes(13) + {"x86_64": 62, "aarch64": 183}[os.uname().machine].to_bytes(2, "little")
-"""As much of a library as the agent looks at."""
+"""As much of a library as the agent reads."""
 
 
 @pytest.fixture
 def node(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
-    """The node; the agent is afterwards what it was."""
+    """The node. Afterwards the agent is as it was."""
     yield real
     real.show_cards()
     real.start_agent()
@@ -55,7 +56,7 @@ def with_library(seen: Inside) -> Inside:
 
 def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: RealNodeCluster, way: Way) -> None:
     node.start_agent("--overuse-grace", "0s", "--overuse-slack", "0", "--evict-overuse", "1s")
-    # It takes its time to go, and several looks see it meanwhile.
+    # It ends slowly, and several looks see it in the meantime.
     deaf = container(command=("sh", "-c", "trap '' TERM; echo done; while :; do sleep 1; done"), gpu_memory="4Gi")
     submitted = node.submit("deaf", deaf, terminationGracePeriodSeconds=4)
     node.submit("modest", container(gpu_memory="4Gi"))
@@ -74,9 +75,9 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
 
 def test_what_runs_outlives_kubelet_runtime_and_agent(node: RealNodeCluster, way: Way) -> None:
     """
-    Kubelet takes the pod in again by the node's capacity, which nobody writes meanwhile.
+    Kubelet admits the pod again by the node's capacity, which nothing writes in the meantime.
 
-    A runtime that was ended may have its containers restarted (CRI-O was seen to): they see what they saw.
+    A runtime that was ended may restart its containers, as CRI-O was observed to do. They see what they saw before.
     """
     node.submit("a", container(gpu_memory="14Gi"))
     node.submit("b", container(gpu_memory="3Gi"))

@@ -1,4 +1,4 @@
-"""The folder of REALNODE_ASSETS: found, or one line on what is missing. Needs nothing."""
+"""The folder of REALNODE_ASSETS: found, or one line that says what is missing. These tests need no node."""
 
 from __future__ import annotations
 

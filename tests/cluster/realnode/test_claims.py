@@ -1,7 +1,7 @@
 """
 ResourceClaims on a real node: kubelet's own DRA manager and the container runtime, with the agent as the plugin.
 
-NVIDIA's container runtime is not there: what a container has it has by its claim.
+NVIDIA's container runtime is not installed: a container gets its devices only through its claim.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIBRARY = "/usr/local/nvidia/lib64/libnvidia-ml.so.1"
 
 @pytest.fixture
 def claiming(real: RealNodeCluster, way: Way) -> RealNodeCluster:
-    """The node where it delivers by claims."""
+    """The node when it delivers by claims."""
     if not way.label:
         pytest.skip("another way of delivery")
     return real
@@ -40,7 +40,7 @@ def claims(node: RealNodeCluster) -> list[JSON]:
 
 
 def prepared(node: RealNodeCluster) -> set[str]:
-    """The uids of the claims that the agent has prepared, by its checkpoint."""
+    """The uids of the claims that the agent has prepared, according to its checkpoint."""
     try:
         return set(json.loads(node.node.machine.read(_CHECKPOINT))["claims"])
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def prepared(node: RealNodeCluster) -> set[str]:
 
 
 def end(node: RealNodeCluster, pod: JSON) -> None:
-    """Kill the pod's processes and those of its sandbox, which have one parent: the runtime's shim."""
+    """Kill the pod's processes and those of its sandbox. They have one parent: the runtime's shim."""
     stats = node.node.machine.run(["sh", "-c", "cat /proc/[0-9]*/stat"]).stdout.splitlines()
     found = [line for line in stats if ")" in line and line.split()[0].isdecimal()]
     parents = {int(line.split()[0]): int(line.rpartition(")")[2].split()[1]) for line in found}
@@ -85,7 +85,7 @@ def test_a_pod_waits_for_the_agent_and_starts_when_it_is_back(claiming: RealNode
 
 
 def test_a_sandbox_that_is_made_again_gets_the_same_card(claiming: RealNodeCluster) -> None:
-    """As after a reboot: kubelet knows of nothing that is prepared, and asks again."""
+    """As after a reboot: kubelet knows about no prepared claims, and asks again."""
     claiming.submit("big", container(gpu_memory="14Gi"))
     claiming.running("big")
     claiming.submit("a", container(gpu_memory="4Gi"))
@@ -101,9 +101,9 @@ def test_a_sandbox_that_is_made_again_gets_the_same_card(claiming: RealNodeClust
 
 def test_a_node_that_reboots_describes_its_cards_before_a_container_starts(claiming: RealNodeCluster, way: Way) -> None:
     """
-    Every program of the node ends, and what is in memory is lost, as /var/run/cdi is. The kernel stays.
+    Every program of the node ends, and everything in memory is lost, including /var/run/cdi. The kernel stays.
 
-    Nobody else describes the cards. The agent comes last, so that kubelet and runtime try without it.
+    No other program describes the cards. The agent starts last, so that kubelet and runtime try without it.
     """
     machine = claiming.node.machine
     machine.run(["rm", "-f", DESCRIPTION])
@@ -123,7 +123,7 @@ def test_a_node_that_reboots_describes_its_cards_before_a_container_starts(claim
         claiming.restart_runtime()
         claiming.node.restart_kubelet()
         wait_for(lambda: not status_of(claiming, "a").get("ready"), "kubelet has not seen the end of the pod", 60)
-        machine.run(["mkdir", "-p", "/run/cdi"])  # kubelet makes it for the agent's volume
+        machine.run(["mkdir", "-p", "/run/cdi"])  # kubelet creates it for the agent's volume
         claiming.start_agent(*flags)
         for name in ("big", "a"):
             await_restart(claiming, name)
@@ -174,7 +174,9 @@ def test_a_pod_that_is_deleted_by_force_leaves_nothing(claiming: RealNodeCluster
 def test_how_long_a_container_takes_to_start(
     real: RealNodeCluster, way: Way, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the pod's creation to the container's first line, on a node that does nothing else: to compare the ways."""
+    """
+    From the pod's creation to the container's first line, on a node that does nothing else. This compares the ways.
+    """
     took = sorted(started_after(real, f"p{number}") for number in range(_STARTS))
     with capsys.disabled():
         timing = f"{statistics.median(took):.2f} s, the longest of {_STARTS}: {took[-1]:.2f} s"
@@ -182,7 +184,7 @@ def test_how_long_a_container_takes_to_start(
 
 
 def started_after(node: RealNodeCluster, name: str) -> float:
-    """Seconds from a pod's creation to its container's first line; the pod is removed afterwards."""
+    """Seconds from a pod's creation to its container's first line. The pod is removed afterwards."""
     began = time.time()
     pod = node.submit(name, container(gpu_memory="1Gi"))
     file = node.node.machine.path(f"/var/log/pods/default_{name}_{pod['metadata']['uid']}/c") / "0.log"
@@ -194,7 +196,7 @@ def started_after(node: RealNodeCluster, name: str) -> float:
 
 
 def test_the_agent_describes_the_cards_where_nobody_else_does(claiming: RealNodeCluster, way: Way) -> None:
-    """As on Google's image: no tool of NVIDIA's, and the driver in a folder of its own."""
+    """As on Google's image: it has no tool of NVIDIA's, and the driver is in a separate folder."""
     machine = claiming.node.machine
     machine.run(["rm", "-f", DESCRIPTION])
     machine.write("/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1", "the driver's")

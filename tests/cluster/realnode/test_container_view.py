@@ -1,8 +1,8 @@
 """
-What a container sees of a real node's GPUs, by each of the ways in which NVIDIA's programs bring them.
+What a container sees of a real node's GPUs, for each way in which NVIDIA's programs deliver them.
 
-kubelet fills the variables from annotations, NVIDIA's runtime or its NRI plugin acts on what it finds, runc makes the
-files and the control group: nothing of it is played by anyone.
+kubelet fills the variables from annotations, NVIDIA's runtime or its NRI plugin acts on what it finds, and runc creates
+the files and the control group. Nothing of this is simulated.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tests.cluster.realnode.ways import Way
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 
 NOTHING = Inside()
-"""Of GPUs, and no limit of anything."""
+"""No GPUs, and no limit of anything."""
 CLOSED = Inside(environment={"NVIDIA_VISIBLE_DEVICES": "void"})
-"""What is left of a container that shall see none."""
+"""The view of a container that must see no GPUs."""
 _COMMON = {"/dev/nvidia-uvm": "1ff:0", "/dev/nvidiactl": "c3:ff"}
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu" if platform.machine() == "x86_64" else "/usr/lib/aarch64-linux-gnu"
 
 
 def share(mebibytes: int, *cards: int, cores: str = "100") -> Inside:
-    """What a container with so much of each of these cards sees."""
+    """What a container with this much of each of these cards sees."""
     limits = ",".join(f"{place}={mebibytes}M" for place in range(len(cards)))
     return Inside(
         environment={
@@ -40,7 +40,7 @@ def share(mebibytes: int, *cards: int, cores: str = "100") -> Inside:
             "GPUFRACTION_MEMORY_LIMIT_MIB": str(mebibytes),
             "GPUFRACTION_MEMORY_MIB": str(mebibytes),
             "NVIDIA_CTK_LIBCUDA_DIR": _LIBRARIES,
-            # The runtime has turned the names into devices, and leaves nothing for another hook to act on.
+            # The runtime has converted the names into devices, and leaves nothing for another hook to act on.
             "NVIDIA_VISIBLE_DEVICES": "void",
         },
         devices=dict(sorted({**_COMMON, **{f"/dev/nvidia{card}": f"c3:{card}" for card in cards}}.items())),
@@ -61,7 +61,7 @@ def test_a_container_sees_its_gpu_and_is_held_to_its_limits(real: RealNodeCluste
 
 
 def test_two_tenants_see_their_own(real: RealNodeCluster, way: Way) -> None:
-    """The third one fits alongside the first only, and sees that card only."""
+    """The third pod fits only with the first one, and sees only that card."""
     for name, amount in (("a", "10Gi"), ("b", "12Gi"), ("c", "4Gi")):
         real.submit(name, container(gpu_memory=amount))
         real.running(name)
@@ -78,7 +78,7 @@ def test_two_cards_and_two_containers(real: RealNodeCluster, way: Way) -> None:
 
 @pytest.mark.parametrize("runtime_class", ["nvidia", None])
 def test_a_pod_without_a_share_sees_no_gpu(real: RealNodeCluster, way: Way, runtime_class: str | None) -> None:
-    """Nor one that names them all: with the component hide-gpus, as here, what it says of devices is taken off."""
+    """This includes a pod that names all GPUs: the component hide-gpus removes its device settings."""
     if runtime_class and not way.mode:
         pytest.skip("no runtime of NVIDIA's there")
     greedy = container()
@@ -89,7 +89,7 @@ def test_a_pod_without_a_share_sees_no_gpu(real: RealNodeCluster, way: Way, runt
 
 
 def test_who_names_devices_himself_gets_his_share_and_no_other(real: RealNodeCluster, way: Way) -> None:
-    """Admission replaces what a tenant wrote where NVIDIA's runtime or its NRI plugin would act on it."""
+    """Admission replaces what a tenant wrote if NVIDIA's runtime or its NRI plugin would act on it."""
     every = f"{way.kind or 'nvidia.com/gpu'}=all"
     thief, mate = container(gpu_memory="1Gi"), container("mate")
     thief["env"] = mate["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": every}]
@@ -109,7 +109,7 @@ def test_a_restarted_container_sees_the_same(real: RealNodeCluster, way: Way) ->
 
 
 def test_a_pod_that_waits_gets_its_gpu_when_there_is_room(real: RealNodeCluster, way: Way) -> None:
-    """The allocation is written after admission, and reaches the container all the same."""
+    """The allocation is written after admission, and still reaches the container."""
     for name in "ab":
         real.submit(name, container(gpu_memory="14Gi"))
         real.running(name)

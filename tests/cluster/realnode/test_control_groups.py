@@ -1,9 +1,9 @@
 """
-Control groups of version 2 on a real node: where a container's group is, what the driver is told to limit, and which
-devices may be opened after whatever has the runtime or systemd write the group's rules again.
+Control groups of version 2 on a real node: where a container's group is, which limits the driver receives, and which
+devices can be opened after the runtime or systemd has written the group's rules again.
 
-The agent is a process of the node, and once a container as its DaemonSet with node-access has it: then it has a
-control group namespace of its own, and sees other containers' groups from there.
+The agent is a process of the node, and in one test a container as in its DaemonSet with node-access. Then it has its
+own control group namespace, and sees other containers' groups from there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SYSTEM = agents_namespace(COMPONENTS)
 
 @pytest.fixture
 def node(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
-    """A node with control groups of version 2; the agent is afterwards what it was."""
+    """A node with control groups of version 2. Afterwards the agent is as it was."""
     if real.node.machine.run(["test", "-e", "/sys/fs/cgroup/cgroup.controllers"]).returncode:
         pytest.skip("this machine has control groups of version 1")
     limits_file(real).unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def limits_file(node: RealNodeCluster) -> Path:
 
 
 def limited(node: RealNodeCluster) -> dict[str, tuple[int, int]]:
-    """The card and the hard limit of each control group, as the driver was told last; without those that have none."""
+    """The card and the hard limit of each control group, as last given to the driver; without groups that have none."""
     try:
         lines = [line.split() for line in limits_file(node).read_text().splitlines()]
     except FileNotFoundError:
@@ -81,12 +81,12 @@ def group_of(node: RealNodeCluster, name: str) -> str:
 
 
 def await_limits(node: RealNodeCluster, wanted: dict[str, tuple[int, int]]) -> None:
-    """Wait until the driver was told these; a pod's sandbox has a limit too, which does not matter."""
+    """Wait until the driver has received these limits. A pod's sandbox has a limit too, which does not matter."""
     wait_for(lambda: wanted.items() <= limited(node).items(), lambda: f"{wanted} is not in {limited(node)}", every=0.5)
 
 
 def tries(node: RealNodeCluster, pod: JSON) -> list[str]:
-    """How each try to open a card ended, the last round's, and how many rounds there were."""
+    """How each attempt to open a card ended in the last round, and how many rounds there were."""
     lines = node.node.log_of(pod, "c").splitlines()
     rounds = [at for at, line in enumerate(lines) if line == "round"]
     last = lines[rounds[-2] + 1 : rounds[-1]] if len(rounds) > 1 else []
@@ -94,7 +94,7 @@ def tries(node: RealNodeCluster, pod: JSON) -> list[str]:
 
 
 def await_rounds(node: RealNodeCluster, pod: JSON) -> list[str]:
-    """The tries of a round that begins after this call."""
+    """The attempts of a round that begins after this call."""
     before = int(tries(node, pod)[0])
     wait_for(lambda: int(tries(node, pod)[0]) > before + 2, lambda: f"{tries(node, pod)}", every=0.5)
     return tries(node, pod)[1:]
@@ -127,7 +127,7 @@ def test_the_driver_limits_the_group_of_each_container(node: RealNodeCluster) ->
 
 
 def test_devices_stay_what_they_were_when_their_rules_are_written_again(node: RealNodeCluster) -> None:
-    """systemd writes them when it reads its units again, and the runtime when kubelet changes a limit of CPU."""
+    """systemd writes the rules when it reads its units again, and the runtime when kubelet changes a limit of CPU."""
     node.submit("a", container(command=("sh", "-c", _TRY), gpu_memory="2Gi", cpu="200m"))
     pod = node.running("a")
     own = ["No such device or address", "Operation not permitted"]
@@ -149,7 +149,7 @@ def test_devices_stay_what_they_were_when_their_rules_are_written_again(node: Re
 
 
 def test_the_agent_in_a_container_finds_the_groups_of_others(node: RealNodeCluster) -> None:
-    """With a control group namespace of its own, the paths that it reads in /proc begin with `/../..`."""
+    """With its own control group namespace, the paths that it reads in /proc begin with `/../..`."""
     machine = node.node.machine
     if not isinstance(machine, VirtualMachine):
         pytest.skip("the agent's container takes a machine of its own, with its Python in /opt")
@@ -182,8 +182,8 @@ def test_the_agent_in_a_container_finds_the_groups_of_others(node: RealNodeClust
 
 def agent_pod(node: RealNodeCluster, machine: VirtualMachine) -> JSON:
     """
-    The pod of the DaemonSet with node-access. Its files are the node's own, since there is no image of ours here, and
-    it reaches the API server by the node's loopback.
+    The pod of the DaemonSet with node-access. Its files are the node's own, because none of our images is here, and it
+    reaches the API server through the node's loopback interface.
     """
     (base,) = (each for each in installing.documents(installing.BASE / "daemonset.yaml"))
     (access,) = (each for each in installing.documents(installing.COMPONENTS / "node-access" / "daemonset.yaml"))

@@ -1,4 +1,4 @@
-"""What a container printed, read: both versions of control groups, and a device that answers strangely."""
+"""Parsing what a container printed: both versions of control groups, and a device with an unusual answer."""
 
 from __future__ import annotations
 

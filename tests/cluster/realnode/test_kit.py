@@ -1,8 +1,8 @@
 """
-The conformance kit on a real node, by each way in which GPUs come: real pods and containers, and a restart of kubelet.
+The conformance kit on a real node, for each way of delivering GPUs: real pods and containers, and a restart of kubelet.
 
-What loads a card or exceeds a share needs a program on a card, and there is none: these checks are "not tried". Where
-REALNODE_REPORTS names a folder, the reports are written there, as docs/environments takes them.
+Checks that load a card or exceed a share need a program on a card, and there is no card: these checks are "not tried".
+If REALNODE_REPORTS names a folder, the reports are written there in the form of docs/environments.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ pytestmark = [pytest.mark.realnode, pytest.mark.timeout(900)]
 JSON = dict[str, Any]
 REPORTS = "REALNODE_REPORTS"
 _SECONDS = 120
-"""Of one pod's start."""
+"""Seconds for one pod's start."""
 _PASSED = ("without-share served", "without-share unserved", "restart-container", "restart-kubelet")
 
 
 class Told(io.StringIO):
-    """What the command tells a person, who restarts the kubelet once it says so."""
+    """What the command prints for a person. It restarts the kubelet when the text asks for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def report(request: pytest.FixtureRequest, real: RealNodeCluster, way: Way, tmp_
 
 
 def outcomes(found: JSON) -> dict[str, str]:
-    """Each result by its check and variant, with the reason where there is one."""
+    """Each result by its check and variant, with the reason if there is one."""
     return {
         f"{each['check']} {each['variant']}".strip(): f"{each['result']} {each['reason']}".strip()
         for each in found["results"]
@@ -98,7 +98,7 @@ def test_pods_see_their_own_gpu_before_and_after_restarts(report: JSON, real: Re
 
 
 def left(real: RealNodeCluster) -> list[str]:
-    """The kit's namespaces that are still there."""
+    """The kit's namespaces that still exist."""
     found = []
     for name in NAMESPACES.values():
         try:

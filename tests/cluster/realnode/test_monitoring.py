@@ -1,7 +1,7 @@
 """
-Which container has which card, as monitors find it out: by the agent's figures, and by kubelet's PodResources.
+How monitors find out which container has which card: from the agent's figures, and from kubelet's PodResources.
 
-dcgm-exporter reads the second. The first is there whatever way a card takes into a container.
+dcgm-exporter reads the second. The first exists for every way of delivering cards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def sharing(real: RealNodeCluster, way: Way) -> RealNodeCluster:
 
 @pytest.fixture
 def figures(real: RealNodeCluster, way: Way) -> Iterator[Callable[[], str]]:
-    """Reads the agent's figures; afterwards the agent is what it was."""
+    """Reads the agent's figures. Afterwards the agent is as it was."""
     port = free_port()
     real.start_agent("--listen", f"127.0.0.1:{port}")
     yield lambda: scraping.scrape(port, real.cluster.scraper_token(), timeout=10)
@@ -49,14 +49,14 @@ def figures(real: RealNodeCluster, way: Way) -> Iterator[Callable[[], str]]:
 
 
 def cards(node: RealNodeCluster) -> dict[tuple[str, str], str]:
-    """The card of each container that has one, by what it sees itself."""
+    """The card of each container that has one, from the container's own view."""
     found = {(pod, name): UUIDS[card] for pod, name in SHARERS for card in node.inside(pod, name).cards}
     assert found["two", "first"] != found["two", "second"]
     return found
 
 
 def listed(node: RealNodeCluster) -> dict[tuple[str, str], ContainerDevices]:
-    """What kubelet lists of the pods of this namespace."""
+    """What kubelet lists for the pods of this namespace."""
     link = node.folder / "pod-resources.sock"
     link.unlink(missing_ok=True)
     link.symlink_to(node.node.machine.path(SOCKET))
@@ -64,7 +64,7 @@ def listed(node: RealNodeCluster) -> dict[tuple[str, str], ContainerDevices]:
 
 
 def shares(figures: Callable[[], str]) -> dict[tuple[str, str], str]:
-    """The card of each container that has a share, by the agent's figures; as DCGM writes the card's UUID."""
+    """The card of each container that has a share, from the agent's figures, with the card's UUID as DCGM writes it."""
     samples = (sample for family in text_string_to_metric_families(figures()) for sample in family.samples)
     return {
         (sample.labels["pod"], sample.labels["container"]): sample.labels["gpu"]
@@ -77,8 +77,8 @@ def test_monitors_find_the_card_of_each_container(
     figures: Callable[[], str], sharing: RealNodeCluster, way: Way
 ) -> None:
     """
-    By the agent's figures always. For kubelet they are devices of our driver, or none, and never a device plugin's. It
-    lists all devices of a claim for each container that has a part of it, so it tells the cards of a pod only.
+    The agent's figures always show it. Kubelet lists devices of our driver or none, and never a device plugin's. It
+    lists all devices of a claim for each container that uses a part of it, so it shows only the cards of a pod.
     """
     wanted = cards(sharing)
     wait_for(lambda: shares(figures) == wanted, lambda: f"{shares(figures)} in place of {wanted}")

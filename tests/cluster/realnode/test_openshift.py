@@ -1,8 +1,8 @@
 """
-Row 35 of the older systems' checklist: CRI-O, whose default runtime sees no GPU, and pods that may do nothing.
+Row 35 of the older systems' checklist: CRI-O, whose default runtime sees no GPU, and restricted pods.
 
-What OpenShift adds to that, its own admission and SELinux, is not here; Pod Security at its Restricted level is, which
-is what its default constraints (`restricted-v2`) come to.
+OpenShift's own admission and SELinux are not tested here. Pod Security at its Restricted level is, which corresponds to
+OpenShift's default constraints (`restricted-v2`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PRELOAD = "/var/lib/gpufraction/preload"
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodeCluster]:
-    """As the OpenShift overlay has it: pods with a share get the RuntimeClass; the agent may see its node."""
+    """As in the OpenShift overlay: pods with a share get the RuntimeClass, and the agent may see its node."""
     assert not isinstance(_FOUND, str)
     settings = {"webhook": ["--runtime-class=nvidia"]}
     folder = tmp_path_factory.mktemp("openshift")
@@ -59,7 +59,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodeCluster]:
 
 @pytest.fixture
 def node(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
-    """The node without pods; afterwards they are removed, and nobody holds a share."""
+    """The node without pods. Afterwards they are removed, and no pod holds a share."""
     yield up
     up.clear()
     up.show_cards()
@@ -81,7 +81,7 @@ def restricted(amount: int, name: str = "c") -> JSON:
 
 
 def sees(amount: int, card: int) -> Inside:
-    """What such a container sees of a share; it can make no file of a device, and try it."""
+    """What such a container sees of a share. It cannot create a device file to try it."""
     return replace(share(amount * 1024, card), cards=())
 
 
@@ -93,7 +93,7 @@ def usr(node: RealNodeCluster) -> str:
 
 
 def promised(node: RealNodeCluster) -> str:
-    """The allocation that a pod would get now: the allocator hears of a GPUNode a moment after everybody else."""
+    """The allocation that a pod would get now. The allocator learns about a GPUNode a moment after other clients."""
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry"}, "spec": {"containers": [restricted(4)]}}
     dry = node.kube.create(paths.pods("default"), body, {"dryRun": "All"})
     return str(dry["metadata"]["annotations"].get(names.ALLOCATION, ""))
@@ -115,7 +115,7 @@ def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_usr_is_unchanged(node: 
 
 
 def test_what_restricted_means_is_the_api_servers(node: RealNodeCluster) -> None:
-    """So that the test above shows what it says: the same pod without its restrictions is refused."""
+    """The same pod without its restrictions is refused, so the test above shows what it says."""
     with pytest.raises(KubeForbidden) as refused:
         node.submit("free", container())
     assert 'violates PodSecurity "restricted:latest"' in str(refused.value)
@@ -141,7 +141,7 @@ def test_what_a_container_uses_is_laid_to_it_and_its_pod_is_evicted(node: RealNo
 def test_a_container_that_restarts_while_the_agent_is_down_keeps_gpu_and_limit(
     node: RealNodeCluster,
 ) -> None:
-    """The agent's CDI description is found without CRI-O's restart, and outlives the agent and CRI-O."""
+    """CRI-O finds the agent's CDI description without a restart, and the description outlives the agent and CRI-O."""
     elf = b"\x7fELF\x02" + bytes(13) + MACHINES[os.uname().machine].to_bytes(2, "little")
     name = f"libvgpu.so.{hashlib.sha256(elf).hexdigest()[:12]}"
     node.node.machine.write(f"{_PRELOAD}/{name}", elf)

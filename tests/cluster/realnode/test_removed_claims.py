@@ -1,7 +1,8 @@
 """
-ResourceClaims that an administrator removes, on a real node: how their pods go on, and that nothing is left over.
+ResourceClaims that an administrator removes, on a real node: their pods continue, and nothing is left over.
 
-He is a member of system:masters. The policies refuse everybody else (tests/cluster/system/test_delivery_by_claims.py).
+The administrator is a member of system:masters. The policies refuse all other users
+(tests/cluster/system/test_delivery_by_claims.py).
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 _MADE_AGAIN = 70.0
 """Seconds: the allocator looks once a minute."""
 _STARTED = _MADE_AGAIN + 110.0
-"""Kubelet tries again after a pause that grows to some two minutes."""
+"""Kubelet tries again after a pause that grows to about two minutes."""
 _RECREATED = "old ResourceClaim with same name"
-"""What kubelet says of a claim that was made again after it had begun to prepare it."""
+"""What kubelet says about a claim that was created again after kubelet had begun to prepare it."""
 
 
 def remove(node: RealNodeCluster) -> set[str]:
-    """Remove every claim; their uids."""
+    """Remove every claim. Returns their uids."""
     removed = set()
     for claim in claims(node):
         with contextlib.suppress(KubeNotFound):
@@ -44,7 +45,7 @@ def remove(node: RealNodeCluster) -> set[str]:
 
 @contextlib.contextmanager
 def removing(node: RealNodeCluster) -> Iterator[list[str]]:
-    """Remove every claim as soon as it is there, repeatedly; the uids."""
+    """Remove every claim as soon as it exists, repeatedly. Yields the uids."""
     ended, removed = threading.Event(), list[str]()
 
     def remover() -> None:
@@ -65,7 +66,7 @@ def found(node: RealNodeCluster, name: str) -> JSON:
 
 
 def uid_of(node: RealNodeCluster, name: str) -> str:
-    """The uid of the pod's claim; empty while there is none that is allocated."""
+    """The uid of the pod's claim; empty if no claim is allocated."""
     owner = pods.uid(found(node, name))
     return next(
         (
@@ -78,7 +79,7 @@ def uid_of(node: RealNodeCluster, name: str) -> str:
 
 
 def card_of(node: RealNodeCluster, name: str) -> int:
-    """Which card the pod's annotations say."""
+    """The card in the pod's annotations."""
     allocation = pods.carried_allocation(found(node, name))
     assert allocation is not None
     return UUIDS.index(allocation.containers[0].shares[0].uuid)
@@ -90,7 +91,7 @@ def ready(node: RealNodeCluster, name: str) -> bool:
 
 
 def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(claiming: RealNodeCluster) -> None:
-    """One pod runs, and one is bound while kubelet is away; then there is no claim for up to a minute."""
+    """One pod runs, and one is bound while kubelet is away. Then there is no claim for up to a minute."""
     claiming.submit("runs", container(gpu_memory="14Gi"))
     before = claiming.running("runs")
     with claiming.node.without_kubelet():
@@ -114,10 +115,10 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
     assert prepared(claiming) == {old["runs"], new["bound"]}
 
     if claiming.node.runtime.name == "cri-o":
-        # `end` ends no sandbox there: it has no process of its own.
+        # `end` ends no sandbox there: a sandbox has no separate process.
         nothing_is_left(claiming)
         return
-    # The next sandbox: kubelet compares the claim with the one that it prepared.
+    # For the next sandbox kubelet compares the claim with the one that it prepared.
     end(claiming, claiming.running("runs"))
     wait_for(
         lambda: any(_RECREATED in line for line in claiming.events("runs")),
@@ -141,7 +142,7 @@ def nothing_is_left(node: RealNodeCluster) -> None:
 
 
 def starts(node: RealNodeCluster, name: str) -> bool:
-    """Whether the pod starts, on its own card. If not, it says that it has to be deleted and created again."""
+    """Whether the pod starts, on its own card. If not, it says that it must be deleted and created again."""
     wait_for(
         lambda: ready(node, name) or any(_RECREATED in line for line in node.events(name)),
         lambda: f"{name} neither starts nor says why: {node.events(name)}",
@@ -154,7 +155,7 @@ def starts(node: RealNodeCluster, name: str) -> bool:
 
 
 def test_claims_that_are_removed_all_the_time_while_pods_wait_and_start(claiming: RealNodeCluster) -> None:
-    """Before the gate goes, before kubelet asks and afterwards. No container has another card than its pod's."""
+    """Before the gate is removed, before kubelet asks, and afterwards. Each container gets only its pod's card."""
     for name in ("full-0", "full-1"):
         claiming.submit(name, container(gpu_memory="14Gi"))
         claiming.running(name)

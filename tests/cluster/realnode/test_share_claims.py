@@ -1,6 +1,6 @@
 """
-Pods that ask for their share by ResourceClaims, on a real node: upstream's objects, our card, and what the container
-has of it by each way of delivery.
+Pods that request their share by ResourceClaims, on a real node: upstream's objects, our card, and what the container
+gets of it with each way of delivery.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ TEMPLATE, CLAIM, CHOICE = "4gi", "together", "choice"
 @pytest.fixture
 def asking(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
     """
-    The node in a cluster whose namespace asks by claims, with a template and a claim for 4 GiB, and a template of two
-    alternatives for it, of which only the second one names a card that there is.
+    The node in a cluster whose namespace may request by claims. It has a template and a claim for 4 GiB, and a template
+    of two alternatives for that, of which only the second names an existing card.
     """
     labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
     real.kube.patch_merge(paths.namespaces("default"), labels)
@@ -53,7 +53,7 @@ def asking(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
 
 
 def selecting(model: str) -> JSON:
-    """A selector of cards whose model has this word."""
+    """A selector of cards whose model contains this word."""
     return {"cel": {"expression": f"device.attributes['gpufraction.io'].productName.contains('{model}')"}}
 
 
@@ -62,19 +62,19 @@ def claims(node: RealNodeCluster) -> list[JSON]:
 
 
 def owner(claim: JSON) -> str:
-    """The pod for which it was made; empty for one that stands alone."""
+    """The pod for which the claim was created; empty for a standalone claim."""
     return next((str(each["name"]) for each in claim["metadata"].get("ownerReferences") or ()), "")
 
 
 def submit(node: RealNodeCluster, name: str, *, request: str = "", **source: str) -> None:
-    """A pod that tells what it sees, whose only container uses the claim, or this request of it."""
+    """A pod that reports what it sees. Its only container uses the claim, or this request of it."""
     entry = {"name": "gpu", **({"request": request} if request else {})}
     using: dict[str, Any] = {**container(), "resources": {"claims": [entry]}}
     node.submit(name, using, resourceClaims=[{"name": "gpu", **source}])
 
 
 def test_a_pod_of_a_template_sees_its_card_and_its_limits(asking: RealNodeCluster) -> None:
-    """The first card has no room left for it."""
+    """The first card has no room for it."""
     asking.submit("large", container(gpu_memory="12Gi"))
     asking.running("large")
     submit(asking, "a", resourceClaimTemplateName=TEMPLATE)

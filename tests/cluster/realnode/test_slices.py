@@ -1,5 +1,6 @@
 """
-Slices of a card (MIG) on a real node, by the agent's own description: each container has the capabilities of its own.
+Slices of a card (MIG) on a real node, with the agent's own description: each container has the capabilities of its own
+slice.
 
 The driver's lists in /proc and its device files are files of the machine, with nothing behind them.
 """
@@ -21,10 +22,10 @@ pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 DRIVER = "/home/kubernetes/bin/nvidia"
 FLAGS = ("--driver-folder", DRIVER, "--limiters-cdi", "/var/run/cdi")
 MAJOR = 508
-"""Of no driver here, so that a device which may be opened answers as a card does."""
+"""The number of no driver on this machine, so that a device which can be opened answers like a card."""
 FIRST, SECOND, THIRD = (f"MIG-{number}0000000-0000-4000-8000-000000000000" for number in (1, 2, 3))
 CAPABILITIES = {FIRST: (12, 13), SECOND: (21, 22), THIRD: (30, 31)}
-"""Of a slice's GPU instance and of its compute instance."""
+"""The capabilities of a slice's GPU instance and of its compute instance."""
 LISTED = (1, 2, *(minor for pair in CAPABILITIES.values() for minor in pair))
 MINORS = "config 1\nmonitor 2\n" + "".join(
     f"gpu0/gi{number}/access {minors[0]}\ngpu0/gi{number}/ci0/access {minors[1]}\n"
@@ -48,7 +49,7 @@ def make_files(node: RealNodeCluster, *minors: int) -> None:
 
 @pytest.fixture
 def sliced(real: RealNodeCluster, way: Way, up: RealNodeCluster) -> Iterator[RealNodeCluster]:
-    """The first card is cut into three slices. Of the third one's capabilities there are no files."""
+    """The first card has three slices. The capabilities of the third slice have no files."""
     if not way.label:
         pytest.skip("another way of delivery")
     machine = real.node.machine
@@ -81,7 +82,7 @@ def submit(node: RealNodeCluster, name: str, *uuids: str, memory: str = "1Gi", c
 
 
 def has(seen: Inside) -> tuple[set[str], tuple[int, ...], tuple[int, ...]]:
-    """The device files of cards and capabilities, and what may be opened of both, also by a file of one's own."""
+    """The device files of cards and capabilities, and which can be opened, also by a file of the container's."""
     common = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
     assert common <= set(seen.devices)
     for file, numbers in seen.devices.items():
@@ -100,7 +101,7 @@ def shown(node: RealNodeCluster, uuid: str) -> JSON:
 
 
 def named_by_condition(status: JSON, uuid: str) -> bool:
-    """It says so once kubelet has registered the agent."""
+    """The condition says so once kubelet has registered the agent."""
     return any(each["type"] == "DeliversByClaim" and uuid in each["message"] for each in status["conditions"])
 
 

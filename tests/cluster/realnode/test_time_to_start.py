@@ -19,11 +19,11 @@ from tests.cluster.realnode.ways import WAYS
 
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(900)]
 _ROUNDS, _STARTS = 3, 5
-"""Turns of each way, and the starts of a turn; the first start of a turn does not count."""
+"""Turns of each way, and the starts in a turn; the first start of a turn does not count."""
 
 
 class Gates:
-    """When each pod's gate went, by this process's clock at the event of the watch."""
+    """When each pod's gate was removed, by this process's clock at the watch event."""
 
     def __init__(self, node: RealNodeCluster) -> None:
         self.ended: dict[str, float] = {}
@@ -53,7 +53,7 @@ class Gates:
 
 @contextmanager
 def closed(node: RealNodeCluster) -> Iterator[None]:
-    """No card takes a pod meanwhile, so each pod that comes waits behind the gate, however its card is delivered."""
+    """No card accepts a pod in this context, so each new pod waits behind the gate, however its card is delivered."""
 
     def cordoned(cards: str | None) -> None:
         node.kube.patch_merge(paths.nodes(NODE), {"metadata": {"annotations": {str(names.CORDON): cards}}})
@@ -67,7 +67,7 @@ def closed(node: RealNodeCluster) -> Iterator[None]:
 
 
 def first_line(node: RealNodeCluster, pod: JSON) -> float:
-    """When the container printed its first line, by the runtime's clock; 0 before."""
+    """When the container printed its first line, by the runtime's clock; 0 if it has not yet."""
     about = pod["metadata"]
     folder = node.node.machine.path(f"/var/log/pods/{about['namespace']}_{about['name']}_{about['uid']}/c")
     try:
@@ -77,7 +77,7 @@ def first_line(node: RealNodeCluster, pod: JSON) -> float:
 
 
 def seconds(node: RealNodeCluster, gates: Gates, name: str) -> float:
-    """From the removal of a pod's gate to the first line of its container; the pod is removed afterwards."""
+    """Seconds from the removal of a pod's gate to the first line of its container. The pod is removed afterwards."""
     with closed(node):
         pod = node.submit(name, container(gpu_memory="1Gi"))
         node.waiting(name)

@@ -1,11 +1,11 @@
 """
 A virtual machine as a node's machine: systemd is its first process, and runs the node's programs as services.
 
-`make test-virtualmachine` boots it and says by `REALNODE_MACHINE` how it is reached: by ssh, and by a folder that is
-the same one here and there. The control plane, the webhook and the allocator stay on this machine; the node reaches
-the API server through ssh, at the address that it has here.
+`make test-virtualmachine` boots it, and `REALNODE_MACHINE` says how to reach it: by ssh, and by a folder that both
+machines share. The control plane, the webhook and the allocator stay on this machine. The node reaches the API server
+through ssh, at the address that it has here.
 
-Must not: know of Kubernetes, or of QEMU.
+Must not: know about Kubernetes, or about QEMU.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WRITTEN = (
     *("/opt/cni", "/opt/runtimes", "/opt/nri", "/var/lib/gpufraction", "/var/lib/cni", "/var/lib/kubelet"),
     *("/var/lib/containerd", "/var/lib/containers", "/var/lib/crio", "/home/kubernetes"),
 )
-"""What a node's programs write. All of it is removed before a node starts."""
+"""Folders that a node's programs write. All of them are removed before a node starts."""
 _SECONDS = 120.0
 _LOOK_EVERY = 5.0
 
@@ -64,8 +64,9 @@ _LOOK_EVERY = 5.0
 @dataclass(frozen=True, slots=True)
 class Access:
     """
-    `ssh`: the command that runs another one there. `shared`: a folder that is the same one in both. `python`, `top`:
-    the interpreter there that has the agent's packages, and the folder of our programs. `selinux`: enforced there.
+    `ssh`: the command that runs another one there. `shared`: a folder that both machines share. `python`, `top`: the
+    interpreter there that has the agent's packages, and the folder of our programs. `selinux`: whether it is enforced
+    there.
     """
 
     ssh: tuple[str, ...]
@@ -75,13 +76,13 @@ class Access:
     selinux: bool = False
 
     def write(self, file: Path) -> None:
-        """For `access`."""
+        """Write it as text for `access`."""
         about: dict[str, object] = {"ssh": self.ssh, "shared": str(self.shared), "python": self.python, "top": self.top}
         about["selinux"] = self.selinux
         file.write_text(json.dumps(about), encoding="utf-8")
 
     def run(self, command: Sequence[str], *, seconds: float = _SECONDS, text: str = "") -> tuple[int, str]:
-        """Its status and what it printed, within `seconds` of a machine as fast as this. `text`: its standard input."""
+        """Its status and output, within `seconds` of a machine as fast as this one. `text`: its standard input."""
         done = subprocess.run(
             [*self.ssh, shlex.join(command)],
             input=text,
@@ -93,13 +94,13 @@ class Access:
         return done.returncode, done.stdout
 
     def forward(self, port: int, *, back: bool = False) -> None:
-        """Have it reach a port of this machine's loopback at its own; `back`: the other way round."""
+        """Let it reach a port of this machine's loopback interface at its own; `back`: the other direction."""
         both = ("-L" if back else "-R", f"{port}:127.0.0.1:{port}")
         subprocess.run([*self.ssh[:-1], "-O", "forward", *both, self.ssh[-1]], check=True, timeout=_SECONDS * slower())
 
 
 def access(environment: Mapping[str, str]) -> Access | None:
-    """How the virtual machine is reached; None where there is none."""
+    """How to reach the virtual machine; None if there is none."""
     if not (named := environment.get(ENVIRONMENT)):
         return None
     about = json.loads(Path(named).read_text(encoding="utf-8"))
@@ -107,7 +108,7 @@ def access(environment: Mapping[str, str]) -> Access | None:
 
 
 class VirtualMachine:
-    """`folder`: below the one that is shared. `gpus`: how many cards are in /dev, with nothing behind them."""
+    """`folder`: below the shared one. `gpus`: how many cards are in /dev, with nothing behind them."""
 
     cgroup_driver = "systemd"
 
@@ -121,7 +122,7 @@ class VirtualMachine:
         self._services: list[Service] = []
 
     def start(self) -> None:
-        """Make the cards, and remove what a node before has left. Raises `NoMachine`."""
+        """Create the cards, and remove what an earlier node has left. Raises `NoMachine`."""
         self._pods.mkdir(parents=True)
         self._script(PREPARE.format(written=" ".join(_WRITTEN), shared=shlex.quote(str(self._pods))))
         self._script(CARDS.format(last=self._gpus - 1))
@@ -135,7 +136,7 @@ class VirtualMachine:
         self._way.run(["sh", "-c", END.format(units=" ".join(service.unit for service in self._services))])
 
     def path(self, path: str) -> Path:
-        """A file of the machine: one of the logs of pods, which are the only ones that can be seen from here."""
+        """A file of the machine. Only the logs of pods can be seen from here."""
         return self._pods / Path(path).relative_to("/var/log/pods")
 
     def read(self, path: str) -> str:
@@ -146,7 +147,7 @@ class VirtualMachine:
         return printed
 
     def write(self, path: str, text: str | bytes, *, mode: int = 0o644) -> None:
-        """Write a file there, and the folders that it takes."""
+        """Write a file there, and create its folders."""
         data = text.encode() if isinstance(text, str) else text
         script = 'mkdir -p "${0%/*}" && base64 -d >"$0" && chmod "$1" "$0"'
         status, printed = self._way.run(["sh", "-c", script, path, f"{mode:o}"], text=_base64(data))
@@ -154,24 +155,24 @@ class VirtualMachine:
             raise NoMachine(f"{path} cannot be written: {printed}")
 
     def program(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Program:
-        """A service of systemd there; it is ended with the machine."""
+        """A systemd service there. It is ended with the machine."""
         log = self.folder / f"{name}.log"
         made = Service(self._way, name, command, log=log, environment={**self.environment, **(environment or {})})
         self._services.append(made)
         return made
 
     def run(self, command: Sequence[str], *, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
-        """Run a program there to its end, with what it prints."""
+        """Run a program there to its end. Returns what it prints."""
         named = [f"{key}={text}" for key, text in self.environment.items()]
         status, printed = self._way.run(["env", *named, *command], seconds=max(seconds, _SECONDS))
         return subprocess.CompletedProcess(list(command), status, printed)
 
     def reach(self, port: int) -> None:
-        """Have the machine reach this port of the loopback here."""
+        """Let the machine reach this port of the loopback interface here."""
         self._way.forward(port)
 
     def expose(self, port: int) -> None:
-        """Have this port of the machine's loopback reached at the loopback here."""
+        """Make this port of the machine's loopback interface reachable at the loopback interface here."""
         self._way.forward(port, back=True)
 
     def _script(self, text: str) -> None:
@@ -182,10 +183,10 @@ class VirtualMachine:
 
 class Service(Program):
     """
-    A program as a service of the machine's systemd, in a control group of its own below system.slice.
+    A program as a service of the machine's systemd, in its own control group below system.slice.
 
-    As the unit files of kubelet and of container runtimes have it, only its first process is ended with it, and the
-    groups below its own are its own affair.
+    As in the unit files of kubelet and of container runtimes, only its first process is ended with it, and it manages
+    the groups below its own.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class Service(Program):
         ]
 
     def start(self) -> None:
-        """Start it; the program is executed when this returns."""
+        """Start it. The program is running when this returns."""
         if self.alive():
             raise RuntimeError(f"{self.name} is running")
         status, printed = self._way.run(self._command)
@@ -217,7 +218,7 @@ class Service(Program):
 
     @property
     def pid(self) -> int:
-        """Its first process there; 0 while there is none."""
+        """Its first process there; 0 if there is none."""
         return int(self._property("MainPID") or 0) if self._started else 0
 
     def alive(self) -> bool:
@@ -226,7 +227,7 @@ class Service(Program):
         return self._started and self._property("ActiveState") in states
 
     def check(self) -> None:
-        """Raise `ProgramFailed` if it was started and has ended. Looks from time to time only: it costs time."""
+        """Raise `ProgramFailed` if it was started and has ended. A check is slow, so it runs only from time to time."""
         now = time.monotonic()
         if self._started and now - self._looked_at > _LOOK_EVERY:
             self._looked_at = now
@@ -234,7 +235,7 @@ class Service(Program):
                 raise ProgramFailed(f"{self.name} has ended:\n{self.tail()}")
 
     def terminate(self) -> None:
-        """Have systemd end it; `wait` waits for it."""
+        """Ask systemd to end it; `wait` waits for that."""
         if self._started:
             self._way.run(["systemctl", "stop", "--no-block", self.unit])
 
@@ -242,7 +243,7 @@ class Service(Program):
         """
         Wait for its end, and kill it when it takes too long.
 
-        systemd gives a unit up whose process does not end even then. Raises `ProgramFailed` with what the process does.
+        systemd gives up a unit whose process does not end even then. Raises `ProgramFailed` with what the process does.
         """
         if not self._started:
             return
@@ -264,7 +265,7 @@ class Service(Program):
         wait_for(lambda: not self.alive(), lambda: self._stuck(pid), every=0.5)
 
     def _stuck(self, pid: int) -> str:
-        """Where in the kernel each thread of a killed process is that does not end."""
+        """For a killed process that does not end: where in the kernel each of its threads is."""
         script = 'for at in /proc/"$0"/task/*; do cat "$at/comm" "$at/wchan" "$at/stack"; done'
         return f"{self.name} is killed and does not end:\n{self._way.run(['sh', '-c', script, str(pid)])[1]}"
 

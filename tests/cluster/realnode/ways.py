@@ -1,7 +1,8 @@
 """
-The ways by which GPUs come into containers on a node, each as an administrator of NVIDIA's container toolkit has it.
+The ways of delivering GPUs to containers on a node, each as an administrator of NVIDIA's container toolkit configures
+it.
 
-The programs are NVIDIA's own; the driver is a library of ours in the node's files, by which they find out the cards.
+The programs are NVIDIA's own. The driver is our own library in the node's files, from which they learn the cards.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def _delivery(mode: str, classes: Sequence[str], kind: str, *, annotation: bool 
 @dataclass(frozen=True, slots=True)
 class Way:
     """
-    `mode`: of the toolkit's runtime, empty where it is not installed. `kind`: of the CDI description that is there.
-    `label`: whether the Node has the label by which it delivers by ResourceClaims. `agent`: flags of the agent. `pod`:
-    what a pod with a share has to say for itself. `needs`: a program of the folder that not every way needs.
+    `mode`: of the toolkit's runtime; empty if it is not installed. `kind`: of the existing CDI description. `label`:
+    whether the Node has the label for delivery by ResourceClaims. `agent`: flags of the agent. `pod`: fields that a pod
+    with a share must set itself. `needs`: a program of the folder that not every way needs.
     """
 
     delivery: JSON
@@ -57,9 +58,9 @@ class Way:
 _CLASS = {"runtimeClassName": "nvidia"}
 WAYS = {
     "cdi": Way(_delivery("env-class-cdi", ["nvidia"], "nvidia.com/gpu"), "cdi", "nvidia.com/gpu", pod=_CLASS),
-    # As it is installed: the runtime describes the cards for itself whenever a container starts.
+    # As installed: the runtime generates the cards' description itself whenever a container starts.
     "auto": Way(_delivery("env-class", ["nvidia"], ""), "auto", pod=_CLASS),
-    # As NVIDIA's GPU operator has it with cdi.nriPluginEnabled; the description is the device plugin's.
+    # As in NVIDIA's GPU operator with cdi.nriPluginEnabled; the description is the device plugin's.
     "nri": Way(
         _delivery("nri-annotation", [""], PLUGIN_KIND, annotation=True),
         kind=PLUGIN_KIND,
@@ -79,7 +80,7 @@ WAYS = {
 
 
 def install(way: Way, assets: NodeAssets, machine: Machine) -> Program | None:
-    """Have the node deliver GPUs that way; the program that has to run meanwhile, where there is one."""
+    """Make the node deliver GPUs that way. Returns the program that must run meanwhile, if there is one."""
     machine.run(["rm", "-f", TOOLKIT, DESCRIPTION])
     without = _without(machine)
     if way.mode:
@@ -103,7 +104,7 @@ def install(way: Way, assets: NodeAssets, machine: Machine) -> Program | None:
 
 
 def _without(machine: Machine) -> tuple[str, ...]:
-    """Hooks that the administrator of such a node has to leave out: with version 1 this one fails every container."""
+    """Hooks that the administrator of such a node must leave out: with version 1 this one fails every container."""
     unified = machine.run(["test", "-e", "/sys/fs/cgroup/cgroup.controllers"]).returncode == 0
     return () if unified else ("apply-cuda-memory-limits",)
 

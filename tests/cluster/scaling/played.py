@@ -1,8 +1,8 @@
 """
-An autoscaler, played: it brings a node for each pod that kube-scheduler finds unschedulable, and removes empty nodes.
+A simulated autoscaler: it adds a node for each pod that kube-scheduler finds unschedulable, and removes empty nodes.
 
-It does what Cluster Autoscaler and Karpenter have in common, on any control plane and without a program: it looks at
-pods and nodes as the API server shows them, and knows nothing of GPUs and of us. One pod brings one node at most.
+It does what Cluster Autoscaler and Karpenter have in common, on any control plane and without a program. It reads pods
+and nodes from the API server, and does not know about GPUs or gpufraction. One pod adds at most one node.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _PACE = 0.1
 
 class PlayedAutoscaler:
     """
-    Brings nodes of one group from `start` to `stop`, each `delay` seconds after it saw its pod.
+    Adds nodes of one group from `start` to `stop`, each `delay` seconds after it saw its pod.
 
-    `empty`: seconds after which a node without pods goes. A group with `most` 0 never brings a node.
+    `empty`: seconds after which a node without pods is removed. A group with `most` 0 never adds a node.
     """
 
     def __init__(self, kube: Kube, group: Group, *, delay: float = 0.5, empty: float = 4.0) -> None:
         self._kube, self._group, self._delay, self._empty = kube, group, delay, empty
         self._due: dict[str, float] = {}
-        """When the node of each pod comes, by the pod's uid; infinite where it has come."""
+        """When each pod's node is added, by the pod's uid; infinite once it has been added."""
         self._unused: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="played-autoscaler", daemon=True)
         self.brought: list[str] = []
-        """The nodes that ever came, in their order."""
+        """All nodes that were ever added, in order."""
 
     def start(self) -> None:
-        """Start to look."""
+        """Start looking."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and remove the nodes that are left."""
+        """Stop, and remove the nodes that are left."""
         self._stop.set()
         self._thread.join(10.0)
         for name in self.nodes():
@@ -53,7 +53,7 @@ class PlayedAutoscaler:
         wait_for(lambda: not self.nodes(), "nodes stay")
 
     def nodes(self) -> list[str]:
-        """The names of the group's nodes that there are."""
+        """The names of the group's existing nodes."""
         found = self._kube.list(paths.nodes()).items
         return [each["metadata"]["name"] for each in found if GROUP_LABEL in each["metadata"]["labels"]]
 
@@ -79,9 +79,9 @@ class PlayedAutoscaler:
 
     def _wants(self, pod: JSON) -> bool:
         """
-        Whether kube-scheduler says that it has no node for the placeholder, and one of the group would do.
+        Whether kube-scheduler says that it has no node for the placeholder, and a node of the group would fit it.
 
-        Other pods are passed over: they fit alongside others, and a real autoscaler counts that.
+        Other pods are ignored: they fit on nodes with other pods, and a real autoscaler would count that.
         """
         if pod["metadata"]["namespace"] != names.NAMESPACE:
             return False
@@ -108,7 +108,7 @@ class PlayedAutoscaler:
 
 @contextlib.contextmanager
 def running(kube: Kube, group: Group, *, delay: float = 0.5, empty: float = 4.0) -> Iterator[PlayedAutoscaler]:
-    """It runs meanwhile."""
+    """Run it in this context."""
     played = PlayedAutoscaler(kube, group, delay=delay, empty=empty)
     played.start()
     try:

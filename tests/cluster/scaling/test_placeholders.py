@@ -1,4 +1,6 @@
-"""Nodes by placeholder pods, where nothing serves ProvisioningRequests: on both control planes, a played autoscaler."""
+"""
+Nodes by placeholder pods if nothing serves ProvisioningRequests: on both control planes, with a simulated autoscaler.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ PACE = ("--assume-ttl", "2s", "--repair-every", "1s", "--provisioning-after", "1
 
 @pytest.fixture(scope="module", params=control_planes())
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two replicas and a declared pool, and no node."""
+    """Two replicas and a declared pool, without nodes."""
     with Cluster(
         nodes=(),
         directory=tmp_path_factory.mktemp("placeholders"),
@@ -55,7 +57,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def scaled(
     cluster: Cluster, directory: Path, group: Group = T4, *, gpus: str = GPUS, delay: float = 0.5
 ) -> Iterator[PlayedAutoscaler]:
-    """The autoscaler, and agents on its nodes; at the end no placeholder is left, and all is in order."""
+    """The autoscaler, and agents on its nodes. At the end no placeholder is left, and everything is in order."""
     agents = {group.name: gpus} if gpus else {}
     with (
         played.running(cluster.kube, group, delay=delay) as scaler,
@@ -87,7 +89,7 @@ def create(cluster: Cluster, *made: PodBuilder) -> None:
 
 
 def all_run(cluster: Cluster, count: int) -> list[JSON]:
-    """Wait until so many pods run, and no placeholder is left."""
+    """Wait until this many pods run, and no placeholder is left."""
     wait_for(
         lambda: sum(map(scenarios.is_running, scenarios.all_pods(cluster.kube))) == count and not placeholders(cluster),
         lambda: f"{placeholders(cluster)} {scenarios.shown(scenarios.all_pods(cluster.kube))}",
@@ -97,7 +99,7 @@ def all_run(cluster: Cluster, count: int) -> list[JSON]:
 
 
 def test_the_first_pods_bring_no_node_too_many_and_find_all_its_cpu(cluster: Cluster, tmp_path: Path) -> None:
-    """Four cards for four pods, of which two need more CPU than a placeholder leaves."""
+    """Four cards for four pods, two of which need more CPU than a placeholder leaves."""
     with scaled(cluster, tmp_path) as scaler:
         create(cluster, *(tenant(f"p{n}", cpu=cpu) for n, cpu in enumerate(("6", "6", "100m", "100m"))))
         all_run(cluster, 4)
@@ -105,7 +107,7 @@ def test_the_first_pods_bring_no_node_too_many_and_find_all_its_cpu(cluster: Clu
 
 
 def test_the_label_of_placeholders_on_a_tenants_pods_means_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """It neither asks for a node, nor is the pod ended, nor does it keep others from its node."""
+    """The label does not request a node, does not end the pod, and does not keep others from its node."""
     with scaled(cluster, tmp_path) as scaler:
         for each in (tenant("first"), tenant("second"), pod("plain").container("main").tolerates("nvidia.com/gpu")):
             made = each.manifest()

@@ -1,9 +1,9 @@
 """
-Shadow mode alongside a played HAMi, on both control planes: what it reports, what survives a kill, and that it writes
-nothing whatever rights anyone gives it.
+Shadow mode alongside a simulated HAMi, on both control planes: what it reports, what survives a kill, and that it
+writes nothing, whatever rights it is given.
 
-HAMi's agents and its scheduler are played: nodes are dressed as its device plugin leaves them, and pods get its
-annotations and their node. The recorder is the shipped program under its shipped account.
+HAMi's agents and its scheduler are simulated: nodes look as its device plugin leaves them, and pods get its annotations
+and their node. The recorder is the shipped program with its shipped account.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PlayedHami:
             return False
 
     def dress(self, name: str, **annotations: str) -> None:
-        """As HAMi's agent leaves the node."""
+        """Change the node as HAMi's agent does."""
         node = self.kube.get(paths.nodes(name))
         hami.dress(node)
         metadata = node["metadata"]
@@ -91,7 +91,7 @@ class PlayedHami:
     # -- the recorder -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the recorder under its own account, and wait until it has listed everything."""
+        """Start the recorder with its own account, and wait until it has listed everything."""
         path = self.directory / "recorder-kubeconfig"
         path.write_text(self.plane.kubeconfig(User(ACCOUNT, GROUPS)))
         path.chmod(0o600)
@@ -128,7 +128,7 @@ class PlayedHami:
     # -- HAMi's scheduler ---------------------------------------------------------------------------------------------
 
     def create(self, name: str, mib: int, **annotations: str) -> str:
-        """A tenant's pod as HAMi's webhook leaves it; its uid."""
+        """Create a tenant's pod as HAMi's webhook leaves it. Returns its uid."""
         limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib)}
         container = {"name": "main", "image": "registry.example/train:1", "resources": {"limits": limits}}
         pod: JSON = {
@@ -179,7 +179,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_the_report_names_spared_and_overcommitted_cards_also_after_a_kill(cluster: PlayedHami) -> None:
     cluster.start()
-    time.sleep(1)  # creation times have whole seconds, and these pods are younger than the recording
+    time.sleep(1)  # creation times have whole seconds, and these pods are newer than the recording
     small = MIB // 8
     for number in range(4):
         cluster.create(f"small-{number}", small)
@@ -248,7 +248,7 @@ def test_its_account_reads_what_it_records_and_nothing_else(cluster: PlayedHami)
 
 
 def writes(cluster: PlayedHami) -> Iterator[tuple[str, Any]]:
-    """Each way to write, of a built-in kind and of what policies judge; `Kube` methods with their arguments."""
+    """Each way to write, for a built-in kind and for what policies judge: `Kube` methods with their arguments."""
     kube = cluster.connect(User(ACCOUNT, GROUPS))
     pod = paths.pods("default", "honest")
     configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own"}}
@@ -278,7 +278,7 @@ def writes(cluster: PlayedHami) -> Iterator[tuple[str, Any]]:
 
 
 def test_no_right_that_anybody_gives_its_account_lets_it_write(cluster: PlayedHami) -> None:
-    """Even with all rights, bound before the policies were there, it writes nothing."""
+    """Even with all rights, bound before the policies existed, it writes nothing."""
     if not any(each["metadata"]["name"] == "honest" for each in cluster.kube.list(paths.pods("default")).items):
         cluster.create("honest", 4000)
     bindings = paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")

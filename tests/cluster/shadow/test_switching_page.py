@@ -1,9 +1,9 @@
 """
-The page on switching, typed from top to bottom on the embedded cluster alongside a played HAMi.
+The page on switching, typed from top to bottom on the embedded cluster alongside a simulated HAMi.
 
-No container runtime is there, so a script in front of kubectl runs what would be executed in the recorder's pod: the
-recorder's own command, on the recording of a recorder that runs here. `apply -k manifests/base` is not typed again: the
-playground has the base installed, and `tests/unit/manifests/test_installing_for_real.py` types it.
+There is no container runtime, so a script in front of kubectl runs what the page executes in the recorder's pod: the
+recorder's own command, on the recording of a recorder that runs here. `apply -k manifests/base` is not typed again,
+because the playground has the base installed and `tests/unit/manifests/test_installing_for_real.py` types it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHARES = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000"}
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Each line of the page's blocks for a shell, with the heading above it."""
+    """Each line of the page's blocks for a shell, with its heading."""
     for section in SECTIONS:
         heading = section.partition("\n")[0]
         for block in re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
@@ -84,7 +84,7 @@ def test_the_page_leads_to_gpufraction_and_back(tmp_path: Path) -> None:
 
 
 class _Reader:
-    """Types the page's commands, and plays HAMi between them."""
+    """Types the page's commands, and simulates HAMi between them."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster, self.kube = cluster, cluster.kube
@@ -199,7 +199,7 @@ class _Reader:
         return done.stdout
 
     def _restarted(self, *, ours: bool) -> bool:
-        """All pods are served by gpufraction on the node that it has; or none is, and HAMi serves them."""
+        """Either gpufraction serves all pods on the node that it has, or it serves none and HAMi serves them."""
         self.by_hami()
         found = self.pods()
         if len(found) != 2 or not all(pod["spec"].get("nodeName") for pod in found):

@@ -1,6 +1,4 @@
-"""
-Somebody else's mutating webhook, for pods with a label: it adds a container or a gate, refuses, or breaks.
-"""
+"""Another user's mutating webhook, for pods with a label: it adds a container or a gate, refuses, or breaks."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
-# Webhooks are called in the order of their configurations' names.
+# The API server calls webhooks in the order of their configurations' names.
 BEFORE, AFTER = "another", "zzz-another"
-"""The names of one that is called before ours, and of one after."""
+"""The name of a webhook that is called before ours, and of one that is called after."""
 
 
 def adding_a_container(request: JSON) -> JSON:
-    """As a service mesh does: a proxy for each pod that has none."""
+    """As a service mesh does: adds a proxy to each pod that has none."""
     if any(c["name"] == "proxy" for c in request["object"]["spec"]["containers"]):
         return {"allowed": True}
     added = {"name": "proxy", "image": "registry.example/cuda-proxy:1"}
@@ -27,7 +25,7 @@ def adding_a_container(request: JSON) -> JSON:
 
 
 def adding_a_native_sidecar(request: JSON) -> JSON:
-    """As newer meshes do: an init container that stays, the first of all."""
+    """As newer meshes do: adds an init container that keeps running, before all others."""
     before = request["object"]["spec"].get("initContainers") or []
     if any(c["name"] == "proxy" for c in before):
         return {"allowed": True}
@@ -36,7 +34,7 @@ def adding_a_native_sidecar(request: JSON) -> JSON:
 
 
 def adding_a_container_that_asks(resource: str, amount: str) -> Respond:
-    """As one that adds a proxy with a GPU share of its own."""
+    """As a webhook that adds a proxy with its own GPU share."""
 
     def respond(request: JSON) -> JSON:
         if any(c["name"] == "proxy" for c in request["object"]["spec"]["containers"]):
@@ -64,9 +62,9 @@ def registered(
     kinds: Sequence[tuple[str, str]] = (("", "pods"),),
 ) -> Iterator[None]:
     """
-    The webhook serves and is registered meanwhile, for new pods with the label `LABEL: yes`.
+    Serve and register the webhook, for new pods with the label `LABEL: yes`.
 
-    `selector`: another selector of objects. `kinds`: API group and plural of others than pods.
+    `selector`: another selector of objects. `kinds`: API group and plural of kinds other than pods.
     """
     collection = paths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
     with serving(respond) as client:

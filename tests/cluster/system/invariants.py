@@ -1,15 +1,14 @@
 """
-The promises that hold whenever a cluster is quiet, checked from the API server and the allocator's own metrics.
+The promises that hold whenever a cluster is quiet, checked with the API server and the allocator's own metrics.
 
 1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone. Memory limits add up
    to no more than the option allows, and are above a request only on whole cards that can hold them.
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
-3. A container sees exactly the GPUs of its allocation, and gets a fraction within its share; without one it
-   sees none.
+3. A container sees exactly the GPUs of its allocation, and gets a fraction within its share; without one it sees none.
 4. Every pod that asked is placed, or waits with a reason; or its share was taken back, it sees no GPU, and says so.
 5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
    which the allocator would not place it now.
-6. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
+6. None of our errors was isolated and no worker was restarted: these measures must not hide an error.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ FAULTS = ("gpufraction_faults_total", "gpufraction_worker_restarts_total", "gpuf
 
 
 def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",), looking: bool = True) -> None:
-    """Wait until the watch is quiet, then assert all of it; not what containers see, where not `looking`."""
+    """Wait until the watch is quiet, then assert everything; without `looking`, not what containers see."""
     assert faults(cluster) == {}
 
     def agree() -> bool:
@@ -61,15 +60,15 @@ def check(cluster: Cluster, *, labelled: tuple[str, ...] = ("default",), looking
 
 
 def faults(cluster: Cluster) -> dict[str, float]:
-    """Errors that were isolated in the allocators of all replicas, by metric and labels; none where all is well."""
+    """Errors that were isolated in the allocators of all replicas, by metric and labels; empty if there are none."""
     found = (figures(cluster, replica.number).items() for replica in cluster.replicas)
     return {name: value for each in found for name, value in each if name.startswith(FAULTS) and value}
 
 
 def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
     """
-    The pods once everybody's condition says what is so: it is written after the pod, and pods still come. Figures that
-    changed are reported within a minute.
+    The pods once all their conditions are true. A condition is written after the pod, and pods still arrive. Changed
+    figures are reported within a minute.
     """
     found: list[JSON] = []
     wrong: list[str] = []
@@ -89,14 +88,14 @@ _CODES = frozenset(code.word for code in Code)
 
 
 def _untrue(pod: JSON, line: dict[str, str]) -> str:
-    """What of the pod's condition `Allocated` is not so; empty where all is."""
+    """What is untrue in the pod's condition `Allocated`; empty if all of it is true."""
     reported, request = scenarios.condition(pod), pods.admitted(pod)
     if names.GATE in pods.gates(pod):
         if reported.get("status") != "False" or not reported.get("reason"):
             return f"waits, and says {reported}"
         code = line.get(pods.key(pod))
         by_claim = request is not None and request.claim
-        # Others than `Code` are no node's: another's gate, a claim, a preemption that is under way.
+        # Reasons outside `Code` are not about nodes: another system's gate, a claim, or a preemption in progress.
         if code in _CODES and reported["reason"] in _CODES and reported["reason"] != code and not by_claim:
             return f"waits for {code}, and says {reported}"
         return ""
@@ -112,7 +111,7 @@ def _untrue(pod: JSON, line: dict[str, str]) -> str:
 
 
 def _line(cluster: Cluster) -> dict[str, str]:
-    """Why each pod of the line waits, by `namespace/name`, as the leader's allocator would decide now."""
+    """Why each pod of the queue waits, by `namespace/name`, as the leader's allocator would decide now."""
     for replica in cluster.replicas:
         if figures(cluster, replica.number).get("gpufraction_leader") or len(cluster.replicas) == 1:
             try:
@@ -132,7 +131,7 @@ def _holders(cluster: Cluster) -> list[JSON]:
 
 
 def _booked(cluster: Cluster) -> list[objects.ElasticShare]:
-    """The ElasticGPUs that carry a share."""
+    """The ElasticGPUs that have a share."""
     found = cluster.kube.list(paths.path(scenarios.ELASTIC, "elasticgpus")).items
     return [share for share in map(objects.share, found) if share.allocation is not None]
 
@@ -149,7 +148,7 @@ def _allocation(pod: JSON) -> Any:
 
 
 def overbooked(cluster: Cluster) -> list[str]:
-    """The cards on which pods and ElasticGPUs hold more than there is, right now, by their UUID."""
+    """The UUIDs of the cards on which pods and ElasticGPUs currently hold more than the card has."""
     ledger, known = _ledger(cluster, _unfinished(cluster))
     return [uuid for i in known.values() for uuid in ledger.overcommitted(i.node, i.gpus)]
 
@@ -182,7 +181,7 @@ def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservati
 
 
 def _reservations(cluster: Cluster) -> list[dict[str, int]]:
-    """What each replica's ledger says."""
+    """What each replica's ledger contains."""
     found = (figures(cluster, replica.number) for replica in cluster.replicas)
     return [
         {state: int(each.get(f'gpufraction_reservations{{state="{state}"}}', -1)) for state in ("assumed", "confirmed")}
@@ -191,7 +190,7 @@ def _reservations(cluster: Cluster) -> list[dict[str, int]]:
 
 
 def figures(cluster: Cluster, replica: int = 0) -> dict[str, float]:
-    """An allocator's metrics by name and labels; none while it does not answer."""
+    """An allocator's metrics by name and labels; empty if it does not answer."""
     try:
         text = cluster.metrics(replica)
     except OSError:
@@ -222,14 +221,16 @@ def _sees_its_gpus_only(cluster: Cluster, pod: JSON) -> None:
         if allocation is not None:
             name = container["name"]
             right = seen == held.get(name, set())
-            # What a controller removes while we look has no containers to read any more.
+            # A pod that a controller removes during the check has no containers to read any more.
             assert right or _is_deleted(cluster, pod), f"{pods.key(pod)}/{name} holds {held.get(name)} and sees {seen}"
             if text and name in held:
                 _knows_its_part(cluster, pod, name, text)
 
 
 def _knows_its_part(cluster: Cluster, pod: JSON, name: str, text: str) -> None:
-    """A program that takes the part of each card that its container says takes no more than the container's share."""
+    """
+    A program that takes the part of each card that its container is told takes no more than the container's share.
+    """
     parts = re.findall(rf"^{names.MEMORY_FRACTION}=(.*)$", text, re.MULTILINE)
     allocation = _allocation(pod)
     assert allocation is not None

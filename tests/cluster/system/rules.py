@@ -1,7 +1,7 @@
 """
-Pods that say where they may run because of other pods and volumes, and the volumes, zones and namespaces for them.
+Pods whose placement depends on other pods and volumes, and the volumes, zones and namespaces for them.
 
-Where no controller of volumes and no provisioner runs, a test plays them: it writes what they would write.
+If no controller of volumes and no provisioner runs, a test simulates them: it writes what they would write.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _MODES = ("ReadWriteOnce",)
 
 
 def asking(name: str, app: str, **spec: Any) -> PodBuilder:
-    """A pod with the label `app` and a small share, which any node serves."""
+    """A pod with the label `app` and a small share that fits on any node."""
     made = pod(name).labelled("app", app).asks(names.GPU_MEMORY, "1Gi").spec(**spec)
     return made.tolerates("nvidia.com/gpu")
 
 
 def without_share(name: str, node: str, namespace: str = SPACE, **spec: Any) -> PodBuilder:
-    """A pod that asks for no share and is on this node."""
+    """A pod on this node that requests no share."""
     return pod(name, namespace).container("main").on(node).spec(**spec)
 
 
 def required(kind: str, app: str, key: str = HOST, more: JSON | None = None) -> JSON:
-    """Required affinity, or anti-affinity, to pods with the label; `more` are other fields of the term."""
+    """Required affinity or anti-affinity to pods with the label; `more` are other fields of the term."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **(more or {})}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def spread(app: str, key: str = ZONE, more: JSON | None = None) -> JSON:
-    """A hard constraint that no domain has two pods with the label more than another."""
+    """A hard constraint: no domain has two pods with the label more than another."""
     selector = {"matchLabels": {"app": app}}
     even = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
     return {"topologySpreadConstraints": [{**even, **(more or {})}]}
@@ -56,7 +56,7 @@ def mounting(*claims: str) -> JSON:
     return {"volumes": [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]}
 
 
-# -- doing and waiting --------------------------------------------------------------------------------------------
+# -- creating and waiting -----------------------------------------------------------------------------------------
 
 
 def create(cluster: Cluster, *made: PodBuilder) -> None:
@@ -103,7 +103,7 @@ def await_waiting(cluster: Cluster, name: str, words: str) -> None:
 
 @contextlib.contextmanager
 def labelled(kube: Kube, nodes: Mapping[str, str], key: str = ZONE) -> Iterator[None]:
-    """The nodes have the label meanwhile, with these values, and afterwards as before."""
+    """Set the label with these values on the nodes, and afterwards restore the previous state."""
     before = {node: kube.get(paths.path("v1", "nodes", name=node))["metadata"]["labels"].get(key) for node in nodes}
     _label(kube, key, nodes)
     try:
@@ -119,9 +119,10 @@ def _label(kube: Kube, key: str, nodes: Mapping[str, str | None]) -> None:
 
 def await_seen_nodes(cluster: Cluster) -> None:
     """
-    Wait until the allocator has seen every change of a node so far, by a pod that could only be on the node after it.
+    Wait until the allocator has seen every earlier change of a node, using a pod that fits on the node only after the
+    change.
 
-    Nodes and pods come to it by two watches, so a pod may come before what was written to a node earlier.
+    Nodes and pods arrive through two watches, so a pod may arrive before an earlier change of a node.
     """
     node = cluster.nodes[0].spec.name
     version = cluster.kube.get(paths.path("v1", "nodes", name=node))["metadata"]["resourceVersion"]
@@ -136,7 +137,7 @@ def await_seen_nodes(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def cordoned(kube: Kube, *nodes: str) -> Iterator[None]:
-    """The nodes take no new pods meanwhile."""
+    """The nodes take no new pods in this context."""
     for node in nodes:
         kube.patch_merge(paths.path("v1", "nodes", name=node), {"spec": {"unschedulable": True}})
     try:
@@ -148,7 +149,7 @@ def cordoned(kube: Kube, *nodes: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def namespace(cluster: Cluster, name: str, **labels: str) -> Iterator[str]:
-    """A namespace that is not ours; it stays, without pods."""
+    """A namespace that gpufraction does not serve. It stays, without pods."""
     cluster.label_namespace(name)
     inject = {str(names.INJECT_LABEL): None}
     cluster.kube.patch_merge(paths.path("v1", "namespaces", name=name), {"metadata": {"labels": {**inject, **labels}}})
@@ -166,13 +167,13 @@ def namespace(cluster: Cluster, name: str, **labels: str) -> Iterator[str]:
 
 @dataclass
 class Disks:
-    """Claims, volumes and classes of one test. `remove` takes all of them away, whatever protects them."""
+    """Claims, volumes and classes of one test. `remove` deletes all of them, whatever protects them."""
 
     kube: Kube
     _made: list[str] = field(default_factory=list)
 
     def storage_class(self, name: str, *, delayed: bool, zones: tuple[str, ...] = (), provisioner: str = "") -> None:
-        """One whose volumes are made by nobody, or by the provisioner that the test plays."""
+        """A class whose volumes are created by nothing, or by the provisioner that the test simulates."""
         made: JSON = {
             "metadata": {"name": name},
             "provisioner": provisioner or "kubernetes.io/no-provisioner",
@@ -183,7 +184,7 @@ class Disks:
         self._create(paths.path("storage.k8s.io/v1", _CLASSES), made)
 
     def claim(self, name: str, *, storage_class: str = "", volume: str = "", modes: tuple[str, ...] = _MODES) -> None:
-        """A claim for 1 GiB, for a volume of that name where one is given."""
+        """A claim for 1 GiB, for the volume of that name if one is given."""
         spec: JSON = {"accessModes": list(modes), "storageClassName": storage_class}
         spec["resources"] = {"requests": {"storage": "1Gi"}}
         if volume:
@@ -200,7 +201,7 @@ class Disks:
         modes: tuple[str, ...] = _MODES,
         claim: str = "",
     ) -> None:
-        """A volume of 1 GiB that nodes with the label `reach` reach, for a claim or for whichever fits."""
+        """A volume of 1 GiB for nodes with the label `reach`, for one claim or for any claim that fits."""
         spec: JSON = {"accessModes": list(modes), "storageClassName": storage_class, "capacity": {"storage": "1Gi"}}
         spec["hostPath"] = {"path": "/data"}
         if reach is not None:
@@ -212,12 +213,12 @@ class Disks:
         metadata = {"name": name, "labels": dict(labels or {})}
         self._create(paths.path("v1", _VOLUMES), {"metadata": metadata, "spec": spec})
         if not claim:
-            # As the controller of volumes says it, where there is one.
+            # As the controller of volumes would report it, if one runs.
             status = paths.path("v1", _VOLUMES, None, name, "status")
             self.kube.patch_merge(status, {"status": {"phase": "Available"}})
 
     def bind(self, claim: str, volume: str, **of_volume: Any) -> None:
-        """A volume for the claim, and both bound as the controller of volumes binds them."""
+        """Create a volume for the claim, and bind both as the controller of volumes does."""
         modes = tuple(self.kube.get(paths.path("v1", _CLAIMS, SPACE, claim))["spec"]["accessModes"])
         self.volume(volume, claim=claim, modes=modes, **of_volume)
         done = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
@@ -231,12 +232,12 @@ class Disks:
         self.bind(claim, volume, **of_volume)
 
     def selected_node(self, claim: str) -> str:
-        """The node for which kube-scheduler wants the volume made; empty while it wants none."""
+        """The node for which kube-scheduler requests the volume; empty if it requests none."""
         metadata = self.kube.get(paths.path("v1", _CLAIMS, SPACE, claim))["metadata"]
         return str((metadata.get("annotations") or {}).get("volume.kubernetes.io/selected-node", ""))
 
     def remove(self) -> None:
-        """Take everything away."""
+        """Remove everything."""
         for where in reversed(self._made):
             with contextlib.suppress(KubeNotFound):
                 self.kube.patch_merge(where, {"metadata": {"finalizers": None}})

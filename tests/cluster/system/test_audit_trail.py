@@ -1,4 +1,4 @@
-"""The audit trail of one pod on a real API server: created, placed from the queue, evicted, each by whom and why."""
+"""One pod's audit trail on a real API server: its creation, placement and eviction, each with user and cause."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def t4(name: str, priority: str) -> PodBuilder:
 
 
 def trail(log: Path, name: str) -> list[tuple[str, str, dict[str, str]]]:
-    """What was asked of a pod: verb and subresource, by whom, and our notes by the last part of their keys."""
+    """The requests about a pod: verb and subresource, the user, and our notes by the last part of their keys."""
     found = []
     for event in map(json.loads, log.read_text().splitlines()):
         about = event.get("objectRef") or {}
@@ -110,7 +110,7 @@ def test_one_pod_from_creation_to_eviction(audited: tuple[Cluster, Path]) -> Non
 
 
 def lines(cluster: Cluster, message: str, uid: str) -> list[JSON]:
-    """The allocators' lines of the audit."""
+    """The allocators' lines in the audit log."""
     found = []
     for file in cluster.directory.rglob("*.log"):
         for text in file.read_text(errors="replace").splitlines():

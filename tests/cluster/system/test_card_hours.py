@@ -1,4 +1,4 @@
-"""Held and free time of cards, summed over the replicas' counters as Prometheus does it: the cards' own time."""
+"""Held and free time of cards, summed over the replicas' counters as Prometheus does, equals the cards' own time."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ JSON = dict[str, Any]
 HELD, FREE, LEADER = "gpufraction_share_held_seconds_total", "gpufraction_gpu_free_seconds_total", "gpufraction_leader"
 TEAMS = ("team-a", "team-b")
 CARDS = 8
-"""What the nodes of the demo have."""
+"""The cards that the demo's nodes have."""
 LEASE = 4.0
 LATE = 2.5
 """
-Seconds that may be missing or too many in all: what two killed leaders had counted and nobody had read, and what the
-counters are behind at the beginning and at the end. Each of the times in which nobody led is longer.
+Seconds that may be missing or extra in total: what two killed leaders had counted and Prometheus had not read, and how
+far the counters lag at the beginning and at the end. Every time without a leader is longer than this.
 """
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Prometheus:
-    """What Prometheus makes of the counters: the increases of each replica's series, whatever a series began at."""
+    """What Prometheus computes from the counters: the increases of each series, whatever value it began at."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -61,7 +61,7 @@ class Prometheus:
         return sum(self.counted.values())
 
     def watch(self, seconds: float) -> None:
-        """Scrape for so long."""
+        """Scrape for this long."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.scrape()
@@ -70,7 +70,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module", params=control_planes())
 def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with two replicas that follow each other soon."""
+    """A cluster with two replicas that take over from each other quickly."""
     settings = {"allocator": (f"--election-lease={LEASE:.0f}s", "--card-hours-after=1s")}
     directory = tmp_path_factory.mktemp("hours")
     with Cluster(directory=directory, settings=settings, control_plane=request.param, replicas=2) as cluster:
@@ -82,7 +82,7 @@ def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def half(name: str, team: str) -> PodBuilder:
-    """A pod that takes half the cores of a T4 and less of its memory."""
+    """A pod that takes half the cores of a T4 and less than half of its memory."""
     made = pod(name, team).asks("gpufraction.io/gpu-memory", "4000Mi").asks("gpufraction.io/gpu-cores", 50)
     return made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
 
@@ -121,7 +121,7 @@ def test_held_and_free_time_of_all_replicas_is_the_cards_time(two_replicas: Clus
     cluster.programs[cluster.replicas[first].name("allocator")].start()
     create(cluster, half("comes", "team-b"), "team-b")
     prometheus.watch(2.0)
-    # Both end, so that only what pods and nodes tell of themselves is left for the time until one leads again.
+    # Both end, so that only what pods and nodes report remains for the time until one leads again.
     for replica in cluster.replicas:
         cluster.programs[replica.name("allocator")].kill()
     killed = time.monotonic()

@@ -67,7 +67,7 @@ def found(cluster: Cluster, name: str) -> JSON:
 
 
 def message(cluster: Cluster, name: str, reason: str) -> str:
-    """Wait until the pod's condition gives this reason; the message."""
+    """Wait until the pod's condition has this reason. Returns the message."""
     wait_for(
         lambda: scenarios.condition(found(cluster, name)).get("reason") == reason,
         lambda: f"{name} is told {scenarios.condition(found(cluster, name))}",
@@ -137,7 +137,7 @@ def test_a_claim_whose_share_a_policy_refuses_has_the_policys_words(cluster: Clu
         return [each["message"] for each in listed if each["reason"] == "ClaimWriteRefused"]
 
     def refuses() -> bool:
-        """Whether the policy counts by now; what it is asked about is not carried out."""
+        """Whether the policy is in effect. The test request is not carried out."""
         probe = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPU", "metadata": {"name": "probe"}}
         claim = {"claimRef": {"namespace": "default", "name": "mine"}}
         try:

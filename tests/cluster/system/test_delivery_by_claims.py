@@ -1,4 +1,4 @@
-"""GPUs by Dynamic Resource Allocation: a pool that delivers by ResourceClaims alongside one that does not."""
+"""GPUs by Dynamic Resource Allocation: one pool that delivers by ResourceClaims, and one that does not."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_container_gets_the_card_of_its_share_by_its_claim(cluster: Cluster) -
 
 
 def test_a_pod_that_waited_may_land_on_a_node_without_claims(cluster: Cluster) -> None:
-    """Its claim is fixed then: it is allocated without a device, and the variable brings the card."""
+    """Its claim is fixed then: it is allocated without a device, and the variable delivers the card."""
     for name in ("full", "waits"):
         created(cluster, name, "plain", memory="14Gi")
     run(cluster, "full")
@@ -197,12 +197,12 @@ def uses(cluster: Cluster, name: str, claim: str, pool: str, *containers: str) -
 
 
 def sees(cluster: Cluster, running: JSON, container: str = "main") -> set[str]:
-    """The cards of which the container has the device."""
+    """The cards whose device the container has."""
     return set(re.findall(r"\(UUID: (\S+)\)", scenarios.printed(cluster.kube, running, container)))
 
 
 def devices(cluster: Cluster, running: JSON) -> list[tuple[str, str]]:
-    """The containers and cards that the pod's ResourceClaim, which it owns, has results for."""
+    """The containers and cards for which the pod's ResourceClaim, which the pod owns, has results."""
     claim = cluster.kube.get(paths.resourceclaims("default", resourceclaims.named_by(running["spec"])))
     assert resourceclaims.owner_uid(claim) == pods.uid(running)
     return [(each["request"], each["device"]) for each in claim["status"]["allocation"]["devices"].get("results", ())]
@@ -358,7 +358,7 @@ def metadata_of(claim: JSON) -> JSON:
 
 
 class Removers:
-    """Tenants who try to remove every claim that they see, in each way that the API has, from several threads."""
+    """Tenants who try from several threads to remove every claim that they see, in each way that the API offers."""
 
     WAYS: tuple[JSON, ...] = ({}, {"gracePeriodSeconds": 0}, {"propagationPolicy": "Foreground"})
 
@@ -399,7 +399,7 @@ class Removers:
         except KubeNotFound:
             return  # its pod was deleted
         else:
-            # That the collection was removed may mean that the garbage collector was quicker with each claim of it.
+            # If the collection was removed, the garbage collector may have been quicker with each of its claims.
             self.removed += [name] if name else []
 
 

@@ -1,4 +1,4 @@
-"""The ConfigMap by which administrators of Aliyun gpushare keep cards out is followed while everything runs."""
+"""The ConfigMap with which administrators of Aliyun gpushare exclude cards is followed while everything runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def t4(name: str) -> PodBuilder:
 
 
 def taken(cluster: Cluster) -> str:
-    """The card that a pod would get now, by its annotation; empty while none takes it."""
+    """The card that a pod would get now, by its annotation; empty if no card accepts it."""
     dry = cluster.kube.create(paths.pods("default"), t4("dry").manifest(), {"dryRun": "All"})
     return str(dry["metadata"]["annotations"].get("ALIYUN_COM_GPU_MEM_IDX", ""))
 
@@ -78,7 +78,7 @@ def test_cards_are_kept_out_and_let_in_again(cluster: Cluster, keep_out: Keep) -
 
 
 def message(cluster: Cluster) -> str:
-    """The Events on the list."""
+    """The Events about the list."""
     try:
         events = cluster.kube.list(paths.events(excluded.NAMESPACE)).items
     except KubeNotFound:

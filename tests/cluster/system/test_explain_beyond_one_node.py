@@ -1,4 +1,4 @@
-"""`explain` and `dry-run` where other pods and volumes decide: the whole answer for who may read them, and no more."""
+"""`explain` and `dry-run` if other pods and volumes decide: the full answer only for users who may read them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAY = [
 
 @pytest.fixture
 def tenant(cluster: Cluster) -> Path:
-    """A kubeconfig of somebody who may read the pods and claims of one namespace."""
+    """A kubeconfig of a user who may read the pods and claims of one namespace."""
     about = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "tenant", "namespace": SPACE}}
     subject = {"apiGroup": RBAC, "kind": "User", "name": "tess"}
     role = {"apiGroup": RBAC, "kind": "Role", "name": "tenant"}
@@ -52,7 +52,7 @@ def tenant(cluster: Cluster) -> Path:
 
 @pytest.fixture
 def disk(cluster: Cluster) -> Iterator[str]:
-    """A claim that is bound to a volume of a node that does not exist."""
+    """A claim that is bound to a volume on a node that does not exist."""
     there = {"key": HOST, "operator": "In", "values": ["elsewhere"]}
     common = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
     volume = {

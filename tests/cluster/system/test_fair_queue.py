@@ -1,6 +1,4 @@
-"""
-Hundreds of waiting pods of one namespace and 5 of another one that come later: the 5 are served as cards become free.
-"""
+"""Hundreds of pods of one namespace wait, and 5 of another come later: the 5 are served as cards become free."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ SELDOM = 0.25
 
 @pytest.fixture(scope="module", params=control_planes())
 def fair_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster whose queue is fair, with two namespaces that are served."""
+    """A cluster whose queue is fair, with two served namespaces."""
     settings = {"allocator": ("--queue-order", "fair")}
     directory = tmp_path_factory.mktemp("fair")
     with Cluster(directory=directory, settings=settings, control_plane=request.param) as cluster:
@@ -43,7 +41,7 @@ def fair_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def create(cluster: Cluster, team: str, number: int, kind: str) -> None:
-    """Pods that take a card of the node t4 each; it has two."""
+    """Pods that each take a card of the node t4, which has two."""
 
     def one(index: int) -> None:
         made = pod(f"{kind}-{index:03}", team).asks("gpufraction.io/gpu-memory", "10000Mi")
@@ -85,7 +83,7 @@ def test_a_small_backlog_is_served_before_a_large_older_one(fair_cluster: Cluste
     )
     assert [text for text in messages(cluster, second) if "behind" in text] == [], "nobody holds less"
     holding, served = sorted(holders(cluster)), []
-    for _ in range(2 * FEW - 1):  # the card that was held for longest becomes free
+    for _ in range(2 * FEW - 1):  # the card that was held the longest becomes free
         oldest = holding.pop(0)
         cluster.kube.delete(paths.pods(*oldest.split("/")))
         wait_for(

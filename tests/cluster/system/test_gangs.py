@@ -1,4 +1,6 @@
-"""Pods that start together on a whole cluster: seven cards start none of eight, and eight start all."""
+"""
+Pods that start together, on a whole cluster: with seven free cards none of eight pods starts, with eight all start.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Going back to a version from before the webhook configuration was renamed, by the commands of docs/operations.md.
+Going back to a version before the webhook configuration was renamed, with the commands of docs/operations.md.
 
 The older manifests come from the repository's own history.
 """
@@ -39,11 +39,11 @@ ROOT = Path(__file__).resolve().parents[3]
 OLDER = "1e2dd89705f8ec98437bcfe0ee416efb2d25f426"
 """The last commit whose configuration is `gpufraction-webhook`."""
 NEWER_COMPONENTS = ("ui", "unhealthy-lists", "node-placeholders")
-"""Components with objects in other namespaces, NetworkPolicies and policies; the older version lacks some of them."""
+"""Components with objects in other namespaces, NetworkPolicies and policies. The older version lacks some of them."""
 
 
 def checked_out(commit: str, folder: Path, *parts: str) -> None:
-    """Those parts of a commit; skips the test where the history is not there."""
+    """Those parts of a commit. Skips the test if the history is missing."""
     git = shutil.which("git")
     if git is None:
         pytest.skip("needs git on PATH, for the manifests of an older version")
@@ -55,7 +55,7 @@ def checked_out(commit: str, folder: Path, *parts: str) -> None:
 
 
 def commands() -> str:
-    """What the page has an administrator type to go back."""
+    """The commands that the page gives an administrator for going back."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"^### To go back\n(.*?)^##", page, re.MULTILINE | re.DOTALL)
     (block,) = re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
@@ -73,7 +73,7 @@ def named(documents: Sequence[JSON]) -> set[tuple[str, str, str]]:
 
 
 class Shell:
-    """An administrator's shell in a folder that has both versions."""
+    """An administrator's shell in a folder with both versions."""
 
     def __init__(self, directory: Path, kubeconfig: str) -> None:
         self.directory, self.config = directory, directory / "kubeconfig"
@@ -103,7 +103,7 @@ class Shell:
         return True
 
     def there(self, document: JSON) -> bool:
-        """Whether such an object is there."""
+        """Whether such an object exists."""
         metadata = document["metadata"]
         where = ["-n", metadata["namespace"]] if "namespace" in metadata else []
         group, _, version = document["apiVersion"].rpartition("/")
@@ -140,13 +140,13 @@ def upgrade(shell: Shell) -> None:
 
 
 def install(shell: Shell, version: str, folder: str = "base") -> None:
-    """Apply it; new definitions and namespaces are not served at once."""
+    """Apply it. New definitions and namespaces are not served at once."""
     apply = f"kubectl apply -k {version}/manifests/{folder}"
     wait_for(lambda: shell.works(apply), lambda: shell.run(apply))
 
 
 def running_pod(shell: Shell) -> str:
-    """The version of a pod of somebody's that runs meanwhile."""
+    """The version of a user's pod that runs during the change."""
     path = paths.pods("default", "runs")
     try:
         return str(shell.kube.get(path)["metadata"]["resourceVersion"])
@@ -164,7 +164,7 @@ def rolled_back(shell: Shell) -> None:
     assert [d["metadata"]["name"] for d in extra if shell.there(d)] == []
     assert [d["metadata"]["name"] for d in older if not shell.there(d)] == []
     assert shell.configurations() == ["gpufraction-webhook"]
-    shell.run("kubectl diff -k old/manifests/base")  # fails where anything differs
+    shell.run("kubectl diff -k old/manifests/base")  # fails if anything differs
 
 
 @pytest.mark.long
@@ -179,7 +179,7 @@ def test_going_back_leaves_what_the_older_version_has_and_no_more(shell: Shell) 
     assert 'mutatingwebhookconfiguration.admissionregistration.k8s.io "zz-gpufraction-webhook" deleted' in printed
     rolled_back(shell)
     assert running_pod(shell) == before
-    # Once more, as somebody who is not sure; and forward again.
+    # Once more, as an unsure administrator does; and forward again.
     shell.run(commands())
     rolled_back(shell)
     upgrade(shell)
@@ -187,7 +187,7 @@ def test_going_back_leaves_what_the_older_version_has_and_no_more(shell: Shell) 
 
 
 def test_going_back_deletes_what_newer_components_have(shell: Shell) -> None:
-    """Here the administrator has a kustomization in either folder, and the newer one has more components."""
+    """Here the administrator has a kustomization in each folder, and the newer one has more components."""
     for version, components in (("old", ("unhealthy-lists",)), ("new", NEWER_COMPONENTS)):
         folder = shell.directory / version / "manifests" / "base"
         mine = shell.directory / version / "manifests" / "mine"
@@ -212,7 +212,7 @@ WITHOUT_WORKLOADS = [
     {"target": {"kind": kind}, "patch": f"$patch: delete\napiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: any}}\n"}
     for kind in ("Deployment", "DaemonSet")
 ]
-"""The playground runs them as processes."""
+"""The playground runs the programs as processes."""
 
 
 @pytest.fixture(params=control_planes(long=True))
@@ -226,14 +226,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 
 
 def replaced(cluster: Cluster, older: Path) -> dict[str, Program]:
-    """The programs of the older version in the place of the newer ones', with the flags that it has."""
+    """Run the older version's programs instead of the newer ones, with the flags that the older version has."""
     for program in cluster.programs.values():
         program.terminate()
     found = {}
     for name, program in cluster.programs.items():
         program.wait()
         flags = ["gpufraction-webhook" if flag == "zz-gpufraction-webhook" else flag for flag in program.arguments]
-        if name == "allocator":  # it read no options then
+        if name == "allocator":  # it had no options then
             at = flags.index("--options")
             del flags[at : at + 2]
             flags += ["--election-renew", "2s", "--election-retry", "300ms"]  # and did not derive these

@@ -1,4 +1,4 @@
-"""Idle shares that give way: published by the agent, warned, saved by computing, evicted for a pod that waits."""
+"""Idle shares give way: they are published and warned, computing saves them, and a waiting pod evicts them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ONE_CARD = "1 x Tesla T4 15109MiB"
 
 
 class Node:
-    """A node with one card, for two pods, and what the played driver shows of it."""
+    """A node with one card for two pods, and what the simulated driver shows of it."""
 
     def __init__(self, cluster: Cluster, file: Path) -> None:
         self.cluster, self.kube, self._file = cluster, cluster.kube, file
 
     def computes(self, *working: str) -> None:
-        """From now on these pods compute, and no others."""
+        """From now on exactly these pods compute."""
         busy = {each["containerID"].rpartition("//")[2]: 40 for name in working for each in self._containers(name)}
         shown(self._file, {"0": {"computing": busy, "utilisation": 40 if busy else 0}})
 
@@ -72,7 +72,7 @@ class Node:
         wait_for(lambda: self.events(uid) == ["GPUShareIdle"] * times, lambda: f"warnings: {self.events(uid)}")
 
     def events(self, uid: str) -> list[str]:
-        """The reasons of the warnings of a pod, sorted; by its uid, since it may be deleted."""
+        """The reasons of a pod's warnings, sorted; by its uid, because the pod may be deleted."""
         found = self.kube.list(paths.events("default")).items
         return sorted(each["reason"] for each in found if each["involvedObject"].get("uid") == uid and _warns(each))
 
@@ -85,7 +85,7 @@ def _warns(event: JSON) -> bool:
 
 
 def shown(file: Path, cards: JSON) -> None:
-    """Written at once, since the agent may read it at any time."""
+    """Replaced in one step, because the agent may read it at any time."""
     beside = file.with_suffix(".new")
     beside.write_text(json.dumps({"gpus": ONE_CARD, "cards": cards}))
     beside.replace(file)
@@ -154,11 +154,11 @@ def test_a_pod_that_computes_in_its_grace_stays(node: Node) -> None:
     wait_for(lambda: node.condition("next")["reason"] == "Memory", lambda: f"told {node.condition('next')}")
     time.sleep(GRACE + 1)
     assert node.runs() == {"notebook", "silent"}, "computing has saved it, and the other one did not agree"
-    node.kube.delete(paths.pods("default", "next"))  # it would ask again after a pause
+    node.kube.delete(paths.pods("default", "next"))  # it would try again after a pause
     node.computes()
     node.create(half("later"), runs=False)
     node.is_warned(uid, times=2)
-    node.computes("silent")  # the agent writes what has changed, and so that the other one has been idle since
+    node.computes("silent")  # the agent writes changes, and this one tells since when the other pod has been idle
     wait_for(lambda: node.runs() == {"later", "silent"}, lambda: f"{node.runs()} run")
 
 

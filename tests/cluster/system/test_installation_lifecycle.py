@@ -1,7 +1,7 @@
 """
-An installation changed, upgraded and taken away: what is not asked is not touched, and pods that run go on as they are.
+An installation that is changed, upgraded and removed: nothing else is touched, and running pods continue unchanged.
 
-It has a cluster of its own, with the component hide-gpus and resources under other names.
+The tests have their own cluster, with the component hide-gpus and resources with other names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(params=control_planes(long=True))
 def doomed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    """One for the test that takes it apart."""
+    """A cluster for the test that uninstalls everything."""
     with installation(request, tmp_path) as cluster:
         yield cluster
 
@@ -69,7 +69,7 @@ def cluster(installed: Cluster) -> Iterator[Cluster]:
 
 
 def apply_configuration(cluster: Cluster) -> None:
-    """What `kubectl apply -k` makes of it, with hide-gpus: what the manifests say is put back, the authority stays."""
+    """Do what `kubectl apply -k` does, with hide-gpus: it restores the manifests' fields and keeps the authority."""
     base = installing.webhook_configuration()
     (component,) = installing.documents(HIDE_GPUS)
     whole = {**base, "webhooks": [*base["webhooks"], *component["webhooks"]]}
@@ -78,7 +78,7 @@ def apply_configuration(cluster: Cluster) -> None:
 
 
 def look_after_it(cluster: Cluster) -> None:
-    """What the keeper of certificates does every minute, until the API server goes by it."""
+    """Do what the keeper of certificates does every minute, until the API server has applied it."""
 
     def goes_by_it() -> bool:
         cluster.programs["certs"].run()
@@ -88,17 +88,17 @@ def look_after_it(cluster: Cluster) -> None:
 
 
 def asks(cluster: Cluster, builder: PodBuilder) -> bool:
-    """Whether such a pod would be taken for one that asks for a share."""
+    """Whether gpufraction would treat such a pod as one that requests a share."""
     return names.REQUEST in (would_be(cluster, builder)["metadata"].get("annotations") or {})
 
 
 def hides(cluster: Cluster, builder: PodBuilder) -> bool:
-    """Whether its container would be given an environment."""
+    """Whether its container would get an environment."""
     return "env" in would_be(cluster, builder)["spec"]["containers"][0]
 
 
 def would_be(cluster: Cluster, builder: PodBuilder) -> JSON:
-    """The pod, had it been created; empty parts where the webhook cannot be called yet."""
+    """The pod as it would be created; empty parts if the webhook cannot be called yet."""
     try:
         return cluster.kube.create(paths.pods("default"), builder.manifest(), {"dryRun": "All"})
     except KubeError:
@@ -110,7 +110,7 @@ def share(name: str, mib: int = 1000) -> PodBuilder:
 
 
 def vgpu(name: str) -> PodBuilder:
-    """A share by the names that this cluster has for the resources."""
+    """A share, with this cluster's names for the resources."""
     return pod(name).asks("example.com/vgpu", 1).asks("example.com/vgpumem", 3000)
 
 
@@ -120,7 +120,7 @@ def created(cluster: Cluster, *builders: PodBuilder) -> None:
         cluster.kube.create(paths.pods("default"), builder.manifest())
 
 
-# -- who sees what ------------------------------------------------------------------------------------------------
+# -- which pods the webhook sees ----------------------------------------------------------------------------------
 
 
 def test_who_asks_for_nothing_sees_nothing_and_who_has_a_share_sees_that(cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ def test_a_share_by_another_name_is_a_share(cluster: Cluster) -> None:
 
 def test_it_is_one_again_after_the_manifests_were_applied_again(cluster: Cluster) -> None:
     apply_configuration(cluster)
-    # With hide-gpus even a pod that the conditions do not name comes by, as one of the others.
+    # With hide-gpus even a pod outside the conditions reaches the webhook, like all other pods.
     removed = [{"name": name, "$patch": "delete"} for name in ("others.gpufraction.io", "debuggers.gpufraction.io")]
     cluster.kube.patch_strategic(CONFIGURATION, {"webhooks": removed})
     wait_for(lambda: not asks(cluster, vgpu("probe")), "the conditions are still the old ones")
@@ -193,12 +193,12 @@ def test_an_upgrade_leaves_running_pods_alone(cluster: Cluster) -> None:
 
 
 def serves(cluster: Cluster, replica: int) -> bool:
-    """Whether both programs of a replica are up."""
+    """Whether both programs of a replica run."""
     return cluster.webhook_answers(replica) and bool(invariants.figures(cluster, replica))
 
 
 def is_refused(cluster: Cluster, builder: PodBuilder) -> bool:
-    """Whether such a pod is refused, because its namespace gives no shares."""
+    """Whether such a pod is refused because its namespace gives no shares."""
     try:
         cluster.kube.create(paths.pods("default"), builder.manifest(), {"dryRun": "All"})
     except KubeError as error:
@@ -207,7 +207,7 @@ def is_refused(cluster: Cluster, builder: PodBuilder) -> bool:
 
 
 def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
-    """It takes the cluster apart, in the order of docs/why.md and docs/operations.md."""
+    """It uninstalls everything from the cluster, in the order of docs/why.md and docs/operations.md."""
     kube = doomed.kube
     for name in ("a", "b", "waits"):
         created(doomed, share(name, 10_000))
@@ -228,21 +228,21 @@ def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
     assert versions(doomed) == before
     created(doomed, pod("plain"))
     wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "plain"))), "pods do not start")
-    # A pod that waits does so forever; now that the policies are deleted, a user who may write it may delete it.
+    # A waiting pod waits forever. Now that the policies are deleted, a user with write access may delete it.
     kube.delete(paths.pods("default", "waits"))
     wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, "it does not go")
     assert versions(doomed, before) == {name: before[name] for name in ("a", "b")}
 
 
 def remove(cluster: Cluster, documents: list[JSON]) -> None:
-    """What `kubectl delete --ignore-not-found --wait=false` does with them."""
+    """Delete them as `kubectl delete --ignore-not-found --wait=false` does."""
     for document in documents:
         with contextlib.suppress(KubeNotFound):
             cluster.kube.delete(installing.path_of(document, named=True))
 
 
 def gpunodes(cluster: Cluster) -> list[JSON]:
-    """Those that are there; none where nobody knows the kind any more."""
+    """The existing ones; empty if the kind no longer exists."""
     try:
         return cluster.kube.list(paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)).items
     except KubeNotFound:
@@ -250,7 +250,7 @@ def gpunodes(cluster: Cluster) -> list[JSON]:
 
 
 def quiet(cluster: Cluster, count: int) -> dict[str, str]:
-    """Versions of the pods once nobody writes to them any more."""
+    """The versions of the pods once nothing writes to them any more."""
     invariants.check(cluster)
     wait_for(
         lambda: all(scenarios.condition(p).get("status", "True") == "True" for p in scenarios.all_pods(cluster.kube)),
@@ -262,7 +262,7 @@ def quiet(cluster: Cluster, count: int) -> dict[str, str]:
 
 
 def versions(cluster: Cluster, of: dict[str, str] | None = None) -> dict[str, str]:
-    """The pods' uids and resourceVersions by name; of those in `of`, where it is given."""
+    """The pods' uids and resourceVersions by name; only of those in `of`, if it is given."""
     found = {p["metadata"]["name"]: p["metadata"] for p in scenarios.all_pods(cluster.kube)}
     return {
         name: f"{about['uid']}@{about['resourceVersion']}" for name, about in found.items() if of is None or name in of

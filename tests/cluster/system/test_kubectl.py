@@ -1,4 +1,4 @@
-"""A tenant's and an administrator's own kubectl, against the cluster: what they type, and what they are shown."""
+"""A tenant's and an administrator's own kubectl with the cluster: what they type, and what they see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LimitRanges over shares: what they give containers, what they bound, and pods that ask for nothing."""
+"""LimitRanges and shares: what they give containers, what they restrict, and pods that request nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _numbers = itertools.count()
 
 
 class Team:
-    """A served namespace of its own: an API server remembers a deleted LimitRange for half a minute."""
+    """A separate served namespace, because an API server remembers a deleted LimitRange for half a minute."""
 
     def __init__(self, cluster: Cluster, **item: JSON) -> None:
         self.kube, self.name = cluster.kube, f"ranged-{next(_numbers)}"
         cluster.label_namespace(self.name)
-        # A mark by which to see that the API server goes by it; no node needs to have it.
+        # A marker that shows when the API server applies it; no node needs to have it.
         item = {**item, "defaultRequest": {**item.get("default", {}), "ephemeral-storage": "1Mi"}}
         spec = {"limits": [{"type": "Container", **item}]}
         path = paths.path("v1", "limitranges", self.name)
@@ -48,7 +48,7 @@ class Team:
         return self.kube.create(paths.pods(self.name), manifest, {"dryRun": "All"} if dry_run else None)
 
     def runs(self, made: PodBuilder) -> dict[str, str]:
-        """Create the pod and wait until it runs; what is counted of it, by container."""
+        """Create the pod and wait until it runs. Returns what is counted for it, by container."""
         path = paths.pods(self.name, self.create(made)["metadata"]["name"])
         wait_for(
             lambda: self.kube.get(path).get("status", {}).get("phase") == "Running",
@@ -113,7 +113,9 @@ def test_a_most_with_a_default_of_0_bounds_shares_and_gives_none(teams: Any) -> 
 
 
 def test_the_api_server_rejects_a_maximum_in_an_older_systems_format(teams: Any) -> None:
-    """Admission takes those words out, and the API server looks for them afterwards: a max belongs in our words."""
+    """
+    Admission removes names in the older format, and the API server looks for them afterwards: a max must use our names.
+    """
     team = teams(max={OLDER: "4"})
     with pytest.raises(KubeForbidden, match=f"maximum {OLDER} usage per Container is 4. +No limit is specified"):
         team.create(pod("p").asks(OLDER, 1))

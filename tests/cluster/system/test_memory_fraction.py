@@ -1,4 +1,6 @@
-"""`GPUFRACTION_MEMORY_FRACTION`: the fraction of the card that a container sees, however its pod got its share."""
+"""
+`GPUFRACTION_MEMORY_FRACTION`: the fraction of the card that a container sees, regardless of how its pod got its share.
+"""
 
 from __future__ import annotations
 

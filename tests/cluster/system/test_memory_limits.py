@@ -1,7 +1,8 @@
 """
-Memory limits above requests: only where a node enforces them, booked by the request, and bounded where that is set.
+Memory limits above requests: they are allowed only on nodes that enforce them, allocated by the request, and bounded if
+an option says so.
 
-The nodes enforce by the preloaded library, which is played: the agents find a file that looks like one.
+The nodes enforce them with the preloaded library, which is simulated: the agents find a file that looks like it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ KAI = "nvidia.com/container.main.gpu-memory"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the library, which is not there so far."""
+    """The folder of the library, which does not exist yet."""
     return tmp_path_factory.mktemp("library") / "library"
 
 
@@ -50,7 +51,7 @@ def limiting(
 
 
 def allow(cluster: Cluster, ratio: str, *more: str) -> None:
-    """Have the agents publish the option; none where it is empty."""
+    """Make the agents publish the option; none if it is empty."""
     text = "\n".join([*([f"memoryLimitRatio: {ratio}"] if ratio else []), *more])
     cluster.kube.patch_merge(paths.configmaps(names.NAMESPACE, names.OPTIONS), {"data": {names.OPTIONS_FILE: text}})
     count = len(more) + bool(ratio)
@@ -82,7 +83,7 @@ def condition(cluster: Cluster, name: str) -> JSON:
 
 
 def await_reason(cluster: Cluster, name: str, reason: str) -> str:
-    """The message of the pod that waits for this reason."""
+    """The message of the pod, once it waits for this reason."""
     wait_for(
         lambda: condition(cluster, name).get("reason") == reason,
         lambda: f"{name} says {condition(cluster, name)}, not {reason}",
@@ -103,7 +104,7 @@ def environment(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 def on_cards(cluster: Cluster, metric: str) -> dict[str, float]:
-    """The metric by GPU of the node t4, where it is not 0."""
+    """The metric by GPU of the node t4, without zeros."""
     found = invariants.figures(cluster).items()
     return {
         name.split('gpu="')[1][:-2]: value for name, value in found if name.startswith(f'{metric}{{node="t4"') and value
@@ -175,7 +176,7 @@ def test_a_limit_is_at_most_the_options_multiple_of_its_own_request(limiting: Cl
         create(cluster, t4("far"))
     create(cluster, t4("near", limit="6Gi"))
     await_running(cluster, "near")
-    # What runs with its limit goes on, and without the option no other pod gets one.
+    # A running pod keeps its limit. Without the option no other pod gets one.
     allow(cluster, "")
     with pytest.raises(KubeError, match="do not allow a memory limit this far above the request"):
         create(cluster, t4("none", limit="4097Mi"))
@@ -186,7 +187,7 @@ def test_a_limit_is_at_most_the_options_multiple_of_its_own_request(limiting: Cl
 
 
 def test_limits_in_all_refuse_pods_that_burst_and_no_others(limiting: Cluster, library: Path) -> None:
-    """Where cards promise twice what they have, limits add up sooner."""
+    """If cards promise twice what they have, the sum of limits reaches its bound sooner."""
     cluster = limiting
     limiter.install(library)
     allow(cluster, "1.75", "deviceMemoryScaling: 2")

@@ -1,4 +1,4 @@
-"""Names that are nearly right: what would hold a whole card is refused, the rest is reported."""
+"""Names that are nearly right: the pod is refused if it would hold a whole card, and otherwise the name is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods of a namespace that agreed move to another node so that a larger pod starts; others stay."""
+"""Pods of a namespace that agreed move to another node so that a larger pod can start; other pods stay."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """
-A node goes to upstream's driver and comes back while pods run: what docs/upstream.md has an administrator type.
+A node moves to upstream's driver and back while pods run, with the commands that docs/upstream.md gives an
+administrator.
 
-The driver itself is played: its DeviceClass and ResourceSlice are written here. On the real control plane
+The driver itself is simulated: its DeviceClass and ResourceSlice are written here. On the real control plane
 kube-scheduler allocates upstream's claim. The embedded one has no ResourceSlices and allocates nothing, so there the
-test does.
+test allocates the claim.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def run(cluster: Cluster, name: str) -> JSON:
 
 
 def driver_starts(cluster: Cluster, node: str) -> None:
-    """What upstream's driver publishes of a node's card, as NVIDIA's does in its mode `memory`."""
+    """Write what upstream's driver publishes about a node's card, as NVIDIA's driver does in its mode `memory`."""
     selector = {"cel": {"expression": f"device.driver == '{CLASS}'"}}
     about = {"apiVersion": resourceclaims.API, "kind": "DeviceClass", "metadata": {"name": CLASS}}
     cluster.kube.create(paths.path(resourceclaims.API, "deviceclasses"), {**about, "spec": {"selectors": [selector]}})
@@ -117,7 +118,7 @@ def claim_of(cluster: Cluster, name: str) -> JSON | None:
 
 
 def allocate(cluster: Cluster, name: str, node: str) -> None:
-    """In place of kube-scheduler's allocator, which the embedded scheduler does not have."""
+    """Replaces kube-scheduler's allocator, which the embedded scheduler does not have."""
     wait_for(lambda: claim_of(cluster, name) is not None, "no claim is made", 30)
     claim = claim_of(cluster, name)
     assert claim is not None

@@ -1,4 +1,6 @@
-"""The ConfigMap of options, changed while everything runs: new placements go by it, running pods do not notice."""
+"""
+The ConfigMap of options, changed while everything runs: new placements follow it, and running pods are not affected.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Set = Callable[[str], None]
 
 @pytest.fixture
 def options(cluster: Cluster) -> Iterator[Set]:
-    """Writes the document; at the end it says nothing again, and no agent remembers anything of it."""
+    """Writes the document. At the end the document is empty again, and no agent remembers its content."""
 
     def write(text: str) -> None:
         path = paths.configmaps(names.NAMESPACE, names.OPTIONS)
@@ -43,7 +45,7 @@ def status(cluster: Cluster, node: str) -> JSON:
 
 
 def published(cluster: Cluster, node: str, **wanted: str) -> None:
-    """Wait until a GPUNode says these options and no others."""
+    """Wait until a GPUNode shows exactly these options."""
     wait_for(
         lambda: {each["name"]: each["value"] for each in status(cluster, node)["options"]} == wanted,
         lambda: f"{node} says {status(cluster, node)['options']}, not {wanted}",
@@ -56,12 +58,12 @@ def create(cluster: Cluster, *made: PodBuilder) -> None:
 
 
 def dry_run(cluster: Cluster, made: PodBuilder) -> JSON:
-    """What would come of the pod now, which reserves nothing."""
+    """The result for the pod now, without a reservation."""
     return cluster.kube.create(paths.pods("default"), made.manifest(), {"dryRun": "All"})
 
 
 def would_wait(cluster: Cluster, made: PodBuilder) -> None:
-    """Wait until the allocator has heard that there is no room for this pod."""
+    """Wait until the allocator has learnt that there is no room for this pod."""
     wait_for(lambda: bool(dry_run(cluster, made)["spec"].get("schedulingGates")), "the pod would still be placed")
 
 
@@ -106,14 +108,14 @@ def test_a_pool_is_oversubscribed_and_back_while_its_pods_run(cluster: Cluster, 
 
 
 def refused(cluster: Cluster) -> str:
-    """What the T4 node's agent says about a document that it cannot read."""
+    """The T4 node's agent's message about a document that it cannot read."""
     found = [each for each in status(cluster, "t4")["conditions"] if each["type"] == "OptionsRefused"]
     return str(found[0]["message"]) if found else ""
 
 
 def test_what_a_manifest_leaves_out_is_read_by_the_options(cluster: Cluster, options: Set) -> None:
     def memory() -> int:
-        """Bytes that a pod with cores alone would get now; a dry run, so that nothing is reserved."""
+        """Bytes that a pod with only cores would get now. This is a dry run, so that nothing is reserved."""
         made = (
             pod("v").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpucores", 10).spec(nodeSelector={"gpushare": "true"})
         )

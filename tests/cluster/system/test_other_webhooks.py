@@ -23,7 +23,7 @@ pytestmark = pytest.mark.system
 def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin: str) -> None:
     builder = pod("meshed").labelled("sidecar", "yes").asks("nano-gpu/gpu-percent", 20).annotated(names.PLACEMENT, pin)
     with another.registered(cluster.kube):
-        # A configuration takes a moment until every API server calls it.
+        # It takes a moment until every API server calls a new configuration.
         wait_for(
             lambda: len(_create(cluster, builder, dry_run=True)["spec"]["containers"]) == 2,
             "the other webhook is not called",
@@ -95,7 +95,7 @@ def _containers(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def refusing(cluster: Cluster) -> Iterator[None]:
-    """Pods with a label are refused after we have reserved a share for them."""
+    """A policy that refuses labelled pods after we have reserved a share for them."""
     with another.registered(cluster.kube, another.refusing, label="refused"):
         wait_for(
             lambda: "not today" in _refusal(cluster, refused("probe"), dry_run=True),
@@ -108,7 +108,7 @@ def refusing(cluster: Cluster) -> Iterator[None]:
 def test_what_another_webhook_refuses_holds_its_share_for_a_moment_only(cluster: Cluster) -> None:
     taken = [_refusal(cluster, refused(f"refused-{number}")) for number in range(4)]
     assert ["not today" in message for message in taken] == [True] * 4
-    # Room for two, reserved by refused pods: these wait until that has expired.
+    # There is room for two, reserved by refused pods: these wait until that has expired.
     for number in range(2):
         _create(cluster, t4(f"taken-{number}"))
     found = scenarios.settled(cluster.kube, 2, running=2)
@@ -139,12 +139,12 @@ def t4(name: str) -> PodBuilder:
 
 
 def refused(name: str) -> PodBuilder:
-    """The same, of which the other webhook thinks nothing."""
+    """The same pod, which the other webhook refuses."""
     return t4(name).labelled("refused", "yes")
 
 
 def _refusal(cluster: Cluster, builder: PodBuilder, *, dry_run: bool = False) -> str:
-    """Why it was refused; empty where it was created."""
+    """Why it was refused; empty if it was created."""
     try:
         _create(cluster, builder, dry_run=dry_run)
     except KubeError as error:

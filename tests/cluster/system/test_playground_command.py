@@ -1,4 +1,4 @@
-"""`make playground` as a newcomer uses it: start it, take the KUBECONFIG that it prints, kubectl, Ctrl-C."""
+"""`make playground` as a newcomer uses it: start it, use the KUBECONFIG that it prints and kubectl, press Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOP = scenarios.SAMPLES.parent
 
 @contextlib.contextmanager
 def playground(directory: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One that runs, and is ended as its user ends it."""
+    """A running playground, which ends as its user ends it."""
     with output.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "playground", "up", "--directory", str(directory)],
@@ -44,14 +44,14 @@ def playground(directory: Path, output: Path) -> Iterator[subprocess.Popen[bytes
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of one that runs. Its name has a space, as folders of people have."""
+    """The folder of a running playground. Its name has a space, as users' folders can have."""
     top = tmp_path_factory.mktemp("playground")
     with playground(top / "my run", top / "said"):
         yield top / "my run"
 
 
 def typed(line: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """What somebody types in another terminal."""
+    """What a user types in another terminal."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory.parent), "NO_PROXY": "*"}
     return subprocess.run(
         ["bash", "-c", line], cwd=_TOP, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -59,14 +59,14 @@ def typed(line: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def command(directory: Path, *arguments: str) -> tuple[int, str]:
-    """`python -m playground` with these arguments: the exit status, and all that it prints."""
+    """`python -m playground` with these arguments. Returns the exit status and its whole output."""
     line = [sys.executable, "-m", "playground", *arguments, "--directory", str(directory)]
     done = subprocess.run(line, cwd=_TOP, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def processes(directory: Path) -> list[str]:
-    """The command lines of this machine's processes that name the folder."""
+    """The command lines of this machine's processes that contain the folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def test_a_drill_without_a_part_names_the_parts(running: Path) -> None:
 def test_a_terminal_that_closes_ends_it_and_what_it_started(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process, terminal = pty.fork()
-    if process == 0:  # The first process of the terminal is one that waits, as make does.
+    if process == 0:  # The first process of the terminal waits, as make does.
         line = f"trap '' HUP; {sys.executable} -m playground up --directory {run}; true"
         os.execvp("bash", ["bash", "-c", line])
     said = b""
@@ -151,14 +151,14 @@ def test_ctrl_c_twice_while_it_starts_ends_it_without_a_word(file: str, tmp_path
 
 
 def up(directory: Path) -> subprocess.CompletedProcess[str]:
-    """One that is expected to say no."""
+    """A playground that is expected to refuse."""
     command = [sys.executable, "-m", "playground", "up", "--directory", str(directory)]
     return subprocess.run(command, cwd=_TOP, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.long
 def test_a_second_one_in_the_same_folder_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> None:
-    """C12: it would write its kubeconfig over the first one's."""
+    """C12: it would overwrite the kubeconfig of the first one."""
     run = tmp_path / "run"
     with playground(run, tmp_path / "said") as first:
         before = (run / "kubeconfig").read_text()

@@ -1,7 +1,7 @@
 """
-What else a pod can be, besides asking for a share: what Kubernetes offers must go on working alongside us.
+Pods that request a share and use other features: what Kubernetes offers must still work with gpufraction.
 
-Each sentence holds on both control planes, and so do the invariants after it.
+Each test's sentence holds on both control planes, and so do the invariants after it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def create(cluster: Cluster, builder: PodBuilder, namespace: str = "default") ->
 
 
 def run(cluster: Cluster, *builders: PodBuilder) -> None:
-    """Create them, and wait until they run: who comes later, however busy this machine is, finds them there."""
+    """Create them, and wait until they run, so that later pods find them on the node however busy this machine is."""
     for builder in builders:
         create(cluster, builder)
     scenarios.settled(cluster.kube, len(builders), running=len(builders))
@@ -145,12 +145,12 @@ def test_a_port_of_the_host_is_given_once(cluster: Cluster) -> None:
     wait_for(lambda: scenarios.is_running(found(cluster, "second")), lambda: str(found(cluster, "second")))
 
 
-# -- what others do to pods that wait or run ------------------------------------------------------------------------
+# -- other users' actions on waiting or running pods ----------------------------------------------------------------
 
 
 @pytest.fixture
 def full(cluster: Cluster) -> Cluster:
-    """Both cards of the node are given away, to `one` and `two`; `waits` wants one of them."""
+    """Both cards of the node are allocated, to `one` and `two`; `waits` requests one of them."""
     run(cluster, t4("one", CARD), t4("two", CARD))
     create(cluster, t4("waits", CARD))
     scenarios.settled(cluster.kube, 3)

@@ -1,4 +1,4 @@
-"""A declared pool at zero nodes: pods wait instead of being refused, and are served when a node comes."""
+"""A declared pool with zero nodes: pods wait instead of being refused, and are served when a node joins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PERCENT = pod("percent").asks("nano-gpu/gpu-percent", 50)
 
 @pytest.fixture(scope="module", params=control_planes())
 def empty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster without any node."""
+    """A cluster without nodes."""
     directory = tmp_path_factory.mktemp("empty")
     with Cluster(nodes=(), directory=directory, control_plane=request.param) as cluster:
         yield cluster
@@ -59,7 +59,7 @@ def is_refused(cluster: Cluster, made: PodBuilder) -> bool:
 
 
 def message(cluster: Cluster, name: str) -> str:
-    """What the pod's condition says of its share."""
+    """What the pod's condition says about its share."""
     return str(scenarios.condition(cluster.kube.get(paths.pods("default", name))).get("message", ""))
 
 

@@ -1,4 +1,4 @@
-"""What tenants and administrators see while a pod waits for a node of a pool that nobody can be requested."""
+"""What tenants and administrators see while a pod waits for a node of a pool, if no program serves the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POOL = {"name": "t4", "nodeSelector": {"matchLabels": {"pool": "t4"}}, "node": N
 
 @pytest.fixture(params=control_planes())
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster without nodes that serves no ProvisioningRequests, in which nodes are requested."""
+    """A cluster without nodes in which nodes are requested, and that serves no ProvisioningRequests."""
     with Cluster(
         nodes=(),
         directory=tmp_path,

@@ -1,4 +1,4 @@
-"""A GPU promised twice, a pod that is not counted, and a pod of higher priority: what happens to each."""
+"""A GPU that is allocated twice, a pod that is not counted, and a pod of higher priority: what happens to each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVICTS = ("--repair-every", "1s", "--repair", "evict", "--preemption")
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
-    """Between the allocator of the strict cluster and its API server."""
+    """The proxy between the allocator of the strict cluster and its API server."""
     made = Proxy()
     yield made
     made.close()
@@ -41,7 +41,7 @@ def proxy() -> Iterator[Proxy]:
 def strict_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, proxy: Proxy
 ) -> Iterator[Cluster]:
-    """A cluster whose allocator may evict, and does."""
+    """A cluster whose allocator may evict pods, and does so."""
 
     def route(program: str, kubeconfig: str) -> str:
         return proxy.kubeconfig(kubeconfig) if program == "allocator" else kubeconfig
@@ -61,7 +61,7 @@ def strict_cluster(
 
 @pytest.fixture
 def strict(strict_cluster: Cluster) -> Iterator[Cluster]:
-    """The same, empty; afterwards every invariant holds."""
+    """The same cluster, empty. Afterwards every invariant holds."""
     yield strict_cluster
     invariants.check(strict_cluster)
     scenarios.clear(strict_cluster.kube)
@@ -81,7 +81,7 @@ def create(cluster: Cluster, builder: PodBuilder) -> JSON:
 
 
 def events(cluster: Cluster, name: str, reason: str, namespace: str = "default") -> list[str]:
-    """The messages of the Events of that reason about an object."""
+    """The messages of the Events about an object that have this reason."""
     found = cluster.kube.list(paths.events(namespace)).items
     return [e["message"] for e in found if (e["involvedObject"]["name"], e["reason"]) == (name, reason)]
 
@@ -101,16 +101,16 @@ def names_running(cluster: Cluster) -> set[str]:
 
 
 def await_deleted(cluster: Cluster, left: int) -> None:
-    """Wait until only so many pods are left: one on its way out holds its share."""
+    """Wait until only this many pods are left, because a terminating pod holds its share."""
     wait_for(lambda: len(scenarios.all_pods(cluster.kube)) == left, "pods are still there")
 
 
 def promise_twice(cluster: Cluster) -> None:
-    """With the allocator's own rights, as a second leader or a hand might: two pods are on one card now."""
+    """Place two pods on one card with the allocator's own rights, as a second leader or a person could."""
     for name in ("twice-1", "twice-2"):
         made = create(cluster, t4(name))
         since = datetime.fromisoformat(made["metadata"]["creationTimestamp"]).timestamp()
-        # Creation times tell whole seconds, and the second pod is to be the younger one.
+        # Creation times have whole seconds, and the second pod must be the younger one.
         wait_for(lambda since=since: time.time() >= since + 1, "the clock stands")  # type: ignore[misc]
     scenarios.settled(cluster.kube, 2, running=2)
     first, second = (cluster.kube.get(paths.pods("default", name)) for name in ("twice-1", "twice-2"))
@@ -163,7 +163,7 @@ def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> No
 
 
 def crowded(cluster: Cluster) -> None:
-    """Both cards of the node are taken by pods of low priority."""
+    """Pods of low priority occupy both cards of the node."""
     for name in ("low-1", "low-2"):
         create(cluster, t4(name, priority="low"))
     scenarios.settled(cluster.kube, 2, running=2)

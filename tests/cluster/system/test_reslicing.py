@@ -1,4 +1,4 @@
-"""NVIDIA's MIG manager slices a node's card again: no pod is placed meanwhile, and then on what there is."""
+"""NVIDIA's MIG manager divides a node's card again: no pod is placed meanwhile, and later pods use the new slices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHOLE, SLICED = "1 x NVIDIA A100 40960MiB", "2 x NVIDIA A100 MIG 3g.20gb 20096Mi
 
 
 def sliced(file: Path, gpus: str) -> None:
-    """What the driver shows from now on. Written at once, since the agent may read it at any time."""
+    """Set what the driver shows from now on. It is replaced in one step, because the agent may read it at any time."""
     beside = file.with_suffix(".new")
     beside.write_text(json.dumps({"gpus": gpus}))
     beside.replace(file)

@@ -1,4 +1,4 @@
-"""Pods that ask for their share by ResourceClaims of the DeviceClass share.gpufraction.io."""
+"""Pods that request their share by ResourceClaims of the DeviceClass share.gpufraction.io."""
 
 from __future__ import annotations
 
@@ -160,12 +160,12 @@ def run(cluster: Cluster, name: str) -> JSON:
 
 
 def said(cluster: Cluster, name: str) -> str:
-    """What a pod that waits was told."""
+    """The message that a waiting pod got."""
     return str(scenarios.condition(found(cluster, name)).get("message", ""))
 
 
 def claims_of(cluster: Cluster, name: str) -> list[JSON]:
-    """The claims that were made for a pod."""
+    """The claims that were created for a pod."""
     uid = pods.uid(found(cluster, name))
     return [each for each in claims(cluster) if resourceclaims.owner_uid(each) == uid]
 
@@ -261,7 +261,7 @@ def test_a_claim_that_stands_alone_serves_one_pod_after_another(cluster: Cluster
 
 @pytest.mark.parametrize("pool", ["dra", "plain"])
 def test_several_pods_use_one_claim_at_the_same_time(cluster: Cluster, pool: str) -> None:
-    """14 GiB of a card with 15: none of them has room for a second such share, nor has Kubernetes on `plain`."""
+    """14 GiB of a card with 15: no card has room for a second such share, and Kubernetes counts none on `plain`."""
     claim(cluster, "together", asks("14Gi", "30"))
     for name in ("one", "two", "three"):
         create(cluster, pod(name, pool=pool, claim="together"))
@@ -308,13 +308,13 @@ def test_a_leader_that_is_killed_counts_a_shared_claim_once(cluster: Cluster) ->
 
 
 def booked(cluster: Cluster, uuid: str) -> int:
-    """Bytes that the allocator has booked on a card."""
+    """Bytes that the allocator has allocated on a card."""
     figures = invariants.figures(cluster).items()
     return int(sum(value for name, value in figures if name.startswith(BOOKED) and uuid in name))
 
 
 def test_a_claim_without_its_finalizer_serves_the_next_pod_too(cluster: Cluster) -> None:
-    """kube-controller-manager leaves its allocation then."""
+    """kube-controller-manager keeps its allocation then."""
     claim(cluster, "alone", asks("4Gi"))
     create(cluster, pod("first", pool="dra", claim="alone"))
     run(cluster, "first")
@@ -406,7 +406,7 @@ def test_the_first_alternative_with_room_is_allocated_and_named(cluster: Cluster
 
 
 def test_constraints_keep_containers_on_different_cards(cluster: Cluster) -> None:
-    """Without the constraint both containers are on one card, and the node with one card would do."""
+    """Without the constraint both containers would be on one card, and the node with one card would be enough."""
     apart = {"distinctAttribute": "gpufraction.io/uuid"}
     template(cluster, "apart", asks("1Gi", name="one"), asks("1Gi", name="two"), constraints=(apart,))
     uses = {name: [{"name": "gpu", "request": name}] for name in ("one", "two")}
@@ -622,7 +622,7 @@ def test_our_class_stands_for_no_extended_resource(cluster: Cluster) -> None:
 
 
 def test_a_claim_that_a_tenant_slips_in_gets_no_more_than_was_counted(cluster: Cluster, tenant: Kube) -> None:
-    """kube-controller-manager takes a claim for the pod's own that is marked and owned like one."""
+    """kube-controller-manager accepts a claim as the pod's own if it is marked and owned like one."""
     template(cluster, "t", asks("1Gi"))
     stored = create(cluster, pod("sly", pool="nowhere", of="t"))
     wait_for(lambda: bool(claims_of(cluster, "sly")), "no claim is made", 30)
@@ -693,7 +693,7 @@ def test_a_leader_that_is_killed_again_and_again_leaves_no_claim_undone(cluster:
 
 
 def deployment(of: str = "") -> JSON:
-    """Two pods of 8 GiB on the node with two cards: in an older dialect, or `of` a template of claims."""
+    """Two pods of 8 GiB on the node with two cards: in an older dialect, or with a template of claims (`of`)."""
     container: JSON = {"name": "main", "image": "cuda"}
     more: JSON = {}
     if of:
@@ -717,20 +717,20 @@ def deployment(of: str = "") -> JSON:
 
 
 def asked_by(cluster: Cluster) -> list[str]:
-    """The dialects of the pods that run, each once."""
+    """The dialects of the running pods, each once."""
     there = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
     requests = [pods.admitted(each) for each in there]
     return sorted(each.dialect for each in requests if each is not None)
 
 
 def of_tenants(cluster: Cluster) -> list[str]:
-    """The claims that ask for shares; others deliver them."""
+    """The claims that request shares; other claims deliver them."""
     asking = (each for each in claims(cluster) if names.SHARE_CLASS in str(each["spec"]))
     return [each["metadata"]["name"] for each in asking]
 
 
 def replaced(cluster: Cluster, path: str, changed: JSON) -> bool:
-    """Replace an object; false where its controller has written to it meanwhile."""
+    """Replace an object; false if its controller has written to it meanwhile."""
     changed["metadata"]["resourceVersion"] = cluster.kube.get(path)["metadata"]["resourceVersion"]
     try:
         cluster.kube.replace(path, changed)
@@ -740,7 +740,7 @@ def replaced(cluster: Cluster, path: str, changed: JSON) -> bool:
 
 
 def test_a_deployment_moves_to_claims_and_back_pod_by_pod(cluster: Cluster) -> None:
-    """Each card has room for one of the pods, so nothing of a pod is counted in both dialects, or in none."""
+    """Each card has room for only one of the pods, so a pod that counts in both dialects, or in none, would show."""
     path = paths.path("apps/v1", "deployments", "default", "moving")
     template(cluster, "gpu-8gi", asks("8Gi"))
     cluster.kube.create(paths.path("apps/v1", "deployments", "default"), deployment())

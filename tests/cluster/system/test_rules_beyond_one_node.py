@@ -1,5 +1,5 @@
 """
-What other pods decide: a pod with a share goes where kube-scheduler would let it go, and runs there.
+Placement that depends on other pods: a pod with a share goes where kube-scheduler would place it, and runs there.
 
 On the real control plane kube-scheduler has the last word, so a pod that runs was accepted by its filters too.
 """
@@ -24,7 +24,7 @@ def names_of(cluster: Cluster) -> list[str]:
 
 
 def zones(cluster: Cluster) -> dict[str, str]:
-    """All nodes but the last in zone `a`, and the last one alone in zone `b`."""
+    """All nodes except the last are in zone `a`; the last one is in zone `b`."""
     *most, last = names_of(cluster)
     return {**dict.fromkeys(most, "a"), last: "b"}
 
@@ -92,7 +92,7 @@ def test_a_term_means_the_pods_of_the_namespaces_that_it_selects(cluster: Cluste
             cluster,
             asking("beside", "web", **required("podAffinity", "db", more=by_team["red"])),
             asking("away", "web", **required(ANTI, "db", more=by_team["blue"])),
-            # Without namespaces a term means those of its own namespace, where no pod has the label.
+            # Without namespaces a term applies to its own namespace, where no pod has the label.
             asking("own", "web", nodeSelector={HOST: third}, **required(ANTI, "db")),
         )
         assert await_nodes(cluster, "beside", "away", "own") == [first, first, third]
@@ -136,7 +136,7 @@ def test_a_pod_waits_for_the_zone_that_is_left_where_a_pinned_pod_would_fit(clus
         with rules.cordoned(cluster.kube, alone):
             rules.await_seen_nodes(cluster)
             create(cluster, asking("even-1", "even", **rules.spread("even")))
-            # By nodeAffinityPolicy: Honor a pod that is pinned to a node of zone `a` would pass there.
+            # With nodeAffinityPolicy: Honor, a pod that is pinned to a node of zone `a` would be accepted there.
             await_waiting(cluster, "even-1", "2 because of a topology spread constraint")
         assert await_nodes(cluster, "even-1") == [alone]
 

@@ -1,8 +1,8 @@
 """
-What volumes decide: a pod with a share goes where its volume is, and waits where it cannot have it.
+Placement that depends on volumes: a pod with a share goes where its volume is, and waits if it cannot use the volume.
 
-On the real control plane the controller of volumes and kube-scheduler do their part; no provisioner runs, so a test
-makes the volumes that one would make.
+On the real control plane the controller of volumes and kube-scheduler do their part. No provisioner runs, so a test
+creates the volumes that one would create.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ALONE = ("ReadWriteOncePod",)
 
 @pytest.fixture
 def disks(cluster: Cluster) -> Iterator[Disks]:
-    """Two zones: all nodes but the last in `a`, the last one in `b`. Pods go first, since they protect their claims."""
+    """Two zones: all nodes except the last in `a`, the last in `b`. Pods are deleted before the claims they use."""
     *most, last = (node.spec.name for node in cluster.nodes)
     made = Disks(cluster.kube)
     with rules.labelled(cluster.kube, {**dict.fromkeys(most, "a"), last: "b"}):
@@ -115,7 +115,7 @@ def test_a_volume_is_made_in_a_zone_that_the_class_allows(cluster: Cluster, disk
     def runs() -> bool:
         return scenarios.is_running(cluster.kube.get(paths.pods(SPACE, "notebook")))
 
-    # kube-scheduler says for which node, and binds the pod once the volume is there.
+    # kube-scheduler says for which node, and binds the pod once the volume exists.
     wait_for(lambda: runs() or disks.selected_node("data"), "nobody wants the volume")
     selected = disks.selected_node("data")
     if selected:

@@ -1,4 +1,4 @@
-"""The samples, one by one: what comes of each, as the API server tells it."""
+"""The samples, one by one: the result of each, as the API server reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""With `placement.scale_down: block` shares keep autoscalers from their node, unless the author says otherwise."""
+"""
+With `placement.scale_down: block` shares stop autoscalers from removing their node, unless the author says otherwise.
+"""
 
 from __future__ import annotations
 

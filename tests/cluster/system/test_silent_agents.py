@@ -1,4 +1,6 @@
-"""An agent ends, its node takes no new pods, what runs there goes on, and a waiting pod is placed when it is back."""
+"""
+An agent ends: its node takes no new pods, running pods continue, and a waiting pod is placed when the agent is back.
+"""
 
 from __future__ import annotations
 

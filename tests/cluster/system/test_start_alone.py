@@ -1,4 +1,4 @@
-"""Fake engines on a whole cluster start one at a time on a card; one that is never ready blocks no other forever."""
+"""Simulated engines start one at a time on a card. One that never becomes ready does not block others forever."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def engine(name: str, seconds: int, namespace: str = TEAM) -> PodBuilder:
-    """An engine on the node t4, which has two cards; it is ready after so many seconds."""
+    """An engine on the node t4, which has two cards. It is ready after this many seconds."""
     made = pod(name, namespace).asks("gpufraction.io/gpu-memory", "2Gi").annotated(names.START, names.ALONE)
     made = made.annotated(START_SECONDS, str(seconds))
     return made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)

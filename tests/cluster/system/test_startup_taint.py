@@ -1,4 +1,4 @@
-"""A new node with the startup taint: pods wait until the agent has published the GPUs and taken the taint off."""
+"""A new node with the startup taint: pods wait until the agent has published the GPUs and removed the taint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES = (gpu_node("new", "2 x Tesla T4 15109MiB", taints=(OTHER, STARTUP)),)
 
 @pytest.fixture(scope="module", params=control_planes(long=True))
 def starting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of one node that starts, whose agent may take the taint off."""
+    """A cluster of one starting node, whose agent may remove the taint."""
     directory = tmp_path_factory.mktemp("starting")
     with Cluster(
         directory=directory, nodes=NODES, components=("startup-taint",), control_plane=request.param

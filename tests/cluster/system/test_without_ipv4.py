@@ -1,4 +1,4 @@
-"""All programs, the API server and a pod with a share where there is no IPv4, in a network namespace of their own."""
+"""All programs, the API server and a pod with a share work without IPv4, in a separate network namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETUP = 'ip link set lo up && ip -4 address flush dev lo && exec "$@"'
 
 
 def missing() -> str:
-    """Why no network namespace can be made here; empty where one can."""
+    """Why no network namespace can be created here; empty if one can."""
     if not all(map(shutil.which, ("unshare", "ip"))):
         return "unshare and ip are not here (util-linux, iproute2)"
     done = subprocess.run([*ALONE, "true"], capture_output=True, text=True, timeout=30, check=False)

@@ -1,8 +1,8 @@
 """
 The workloads' samples on a cluster: their pods get shares, on both control planes.
 
-What a control plane serves is applied as it is. Of the kinds that neither serves, the pods are created that their
-controllers would make.
+Kinds that a control plane serves are applied unchanged. For other kinds, the tests create the pods that their
+controllers would create.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 def is_served(kube: Kube, document: JSON) -> bool:
-    """Whether the control plane has the object's kind."""
+    """Whether the control plane serves the object's kind."""
     try:
         version = document["apiVersion"]
         found = kube.get(f"/apis/{version}" if "/" in version else f"/api/{version}")
@@ -42,7 +42,7 @@ def is_served(kube: Kube, document: JSON) -> bool:
 
 
 def submit(kube: Kube, sample: Path) -> list[JSON]:
-    """Apply the sample; what was created."""
+    """Apply the sample. Returns what was created."""
     made = []
     for document in documents(sample):
         served = not workloads.is_foreign(document) and is_served(kube, document)
@@ -52,7 +52,7 @@ def submit(kube: Kube, sample: Path) -> list[JSON]:
 
 
 def remove(kube: Kube, made: list[JSON]) -> None:
-    """Delete what was created, controllers first, so that none makes a pod while its pods go."""
+    """Delete what was created, controllers first, so that none creates a pod while its pods are deleted."""
     for each in made:
         if each["kind"] == "StatefulSet":
             kube.patch_merge(installing.path_of(each, named=True), {"spec": {"replicas": 0}})
@@ -88,7 +88,7 @@ def test_no_two_ranks_share_a_card(applied: list[JSON]) -> None:
 
 
 def team(cluster: Cluster, recipe: str) -> str:
-    """A served namespace of its own with the objects of a recipe, whose name it hands back."""
+    """A separate served namespace with the objects of a recipe. Returns its name."""
     name = f"recipe-{next(_numbers)}"
     cluster.label_namespace(name)
     for document in documents(workloads.FOLDER / recipe):
@@ -108,7 +108,7 @@ def create(kube: Kube, namespace: str, name: str, priority: str = "", **limits: 
 
 
 def refused(kube: Kube, namespace: str, message: str, priority: str = "", **limits: str) -> None:
-    """Wait until such a pod is refused with the message; a new object acts a moment after it was created."""
+    """Wait until such a pod is refused with this message. A new object takes effect a moment after its creation."""
     lines: list[str] = []
 
     def done() -> bool:

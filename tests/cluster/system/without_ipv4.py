@@ -1,7 +1,8 @@
 """
-Everything on the embedded control plane, in a network namespace that has no IPv4: `test_without_ipv4.py` runs it there.
+Runs everything on the embedded control plane in a network namespace that has no IPv4, started by
+`test_without_ipv4.py`.
 
-The programs listen where they do by default, so each has its own port of the manifests. Prints what was seen as JSON.
+The programs listen on their default addresses, so each has its own port of the manifests. Prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def no_gpus(node: str) -> NodeGpus:
 
 
 def connects(host: str, port: int) -> bool:
-    """Whether anything answers there."""
+    """Whether a program answers there."""
     try:
         socket.create_connection((host, port), timeout=5).close()
     except OSError:
@@ -114,7 +115,7 @@ def has_capacity(kube: Kube) -> bool:
 
 
 def created(kube: Kube, manifest: dict[str, object]) -> bool:
-    """Create the pod; the webhook is not trusted at once."""
+    """Create the pod. The API server does not trust the webhook at once."""
     try:
         kube.create(paths.pods("team"), manifest)
     except KubeError:

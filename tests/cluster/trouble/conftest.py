@@ -1,8 +1,8 @@
 """
-A cluster of two replicas in which every program goes to the API server through a proxy of its own.
+A cluster of two replicas in which every program reaches the API server through its own proxy.
 
-One for all tests of trouble; each leaves it empty, with every program running and no fault, and the invariants
-are checked before and after that.
+All these tests share one cluster. Each leaves it empty, with every program running and no fault, and the invariants are
+checked before and after that.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tests.clusters import only_real
 
 LEASE, RENEW = 3.0, 2.0
 """
-Seconds. A commit has 0.8 of what lies between. Short, since tests wait for them: a machine that is busy for longer has
-the leader change once more often, which no test may mind.
+Seconds. A commit has 0.8 of the difference. They are short because tests wait for them. If the machine is busy for
+longer, the leader changes once more, and every test must tolerate that.
 """
 ASSUME_TTL = 2.0
 PATIENCE = 60.0
-"""Seconds: beyond two changes of the leader and the longest pauses between two tries, on a busy machine."""
+"""Seconds: longer than two changes of the leader and the longest pauses between two attempts, on a busy machine."""
 HOLD = "example.com/hold"
-"""Somebody else's scheduling gate: a pod behind it waits until a test lets it go."""
+"""Another system's scheduling gate: a pod behind it waits until a test releases it."""
 URGENT = "urgent"
-"""A PriorityClass: pods that have it are before all others in the queue."""
+"""A PriorityClass: its pods come before all others in the queue."""
 NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 
@@ -55,7 +55,7 @@ def card(name: str) -> PodBuilder:
 
 
 class Troubled:
-    """The cluster, its proxies by program, and what tests do to both."""
+    """The cluster, its proxies by program, and the actions of tests on both."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Troubled:
     ) -> None:
         self.proxies: dict[str, Proxy] = {}
         self._paused: set[Program] = set()
-        # Tests hold pods up that were given a share; after one of them no other would be given any for a while.
+        # Tests delay pods that got a share. After such a test no other pod would get one for a while.
         pace = ("--election-lease", f"{LEASE}s", "--sharing-max-unconfirmed", "0")
         self.cluster = Cluster(
             nodes=nodes,
@@ -84,15 +84,15 @@ class Troubled:
         proxy = self.proxies[program] = Proxy()
         return proxy.kubeconfig(kubeconfig)
 
-    # -- who is who -----------------------------------------------------------------------------------------------
+    # -- roles ----------------------------------------------------------------------------------------------------
 
     @property
     def allocators(self) -> list[Program]:
-        """Those of both replicas."""
+        """The allocators of both replicas."""
         return [self.cluster.programs[replica.name("allocator")] for replica in self.cluster.replicas]
 
     def leader(self) -> Program:
-        """The allocator that leads, once one of those that run does."""
+        """The allocator that leads, once a running one does."""
         found: list[Program] = []
 
         def leads() -> bool:
@@ -124,13 +124,13 @@ class Troubled:
             return {}
         return invariants.figures(self.cluster, self.allocators.index(program))
 
-    # -- doing ----------------------------------------------------------------------------------------------------
+    # -- actions --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def fault(
         self, wanted: Wanted, action: Action, *, times: int | None = None, only: Program | None = None
     ) -> Iterator[Fault]:
-        """Have it happen meanwhile to both allocators, or to one program only."""
+        """Make the fault happen in this context to both allocators, or to only one program."""
         fault = Fault(wanted, action, times)
         programs = self.allocators if only is None else [only]
         with contextlib.ExitStack() as stack:
@@ -140,13 +140,13 @@ class Troubled:
 
     @contextlib.contextmanager
     def hold(self, wanted: Wanted, released: threading.Event) -> Iterator[Fault]:
-        """Hold up one request meanwhile, until it is released."""
+        """Delay one request in this context, until it is released."""
         with self.fault(wanted, Hold(released), times=1) as fault:
             yield fault
 
     @contextlib.contextmanager
     def weather(self, seed: int, *actions: tuple[float, Action]) -> Iterator[list[Fault]]:
-        """Each action happens meanwhile to that part of what the allocators ask, by a chance that the seed makes."""
+        """Make each action happen in this context to that random fraction of the allocators' requests, by the seed."""
         rng, lock = random.Random(seed), threading.Lock()
 
         def by_chance(part: float) -> Wanted:
@@ -160,7 +160,7 @@ class Troubled:
             yield [stack.enter_context(self.fault(by_chance(part), action)) for part, action in actions]
 
     def cut_watches(self) -> int:
-        """Cut the allocators' watches; how many."""
+        """Cut the allocators' watches. Returns how many."""
         return sum(self.proxies[program.name].cut() for program in self.allocators)
 
     def pause(self, program: Program) -> None:
@@ -169,17 +169,17 @@ class Troubled:
         os.kill(program.pid, signal.SIGSTOP)
 
     def resume(self, program: Program) -> None:
-        """Let it go on."""
+        """Resume it."""
         os.kill(program.pid, signal.SIGCONT)
         self._paused.discard(program)
 
     def create(self, *made: PodBuilder) -> None:
-        """Submit pods, one after the other."""
+        """Submit pods, one after another."""
         for builder in made:
             self.cluster.kube.create(paths.pods("default"), builder.manifest())
 
     def held(self, *made: PodBuilder) -> None:
-        """Submit pods behind another's gate, and wait until both allocators have seen them."""
+        """Submit pods behind another system's gate, and wait until both allocators have seen them."""
         self.create(*(builder.gated(HOLD) for builder in made))
         wait_for(
             lambda: all(self._figures(each).get("gpufraction_waiting_pods") == len(made) for each in self.allocators),
@@ -187,7 +187,7 @@ class Troubled:
         )
 
     def let_go(self, *pods: str) -> None:
-        """Take the other's gate off."""
+        """Remove the other system's gate."""
         for name in pods:
             path = paths.pods("default", name)
             gates = [gate["name"] for gate in self.cluster.kube.get(path)["spec"]["schedulingGates"]]
@@ -202,7 +202,7 @@ class Troubled:
             self.cluster.kube.delete(paths.pods("default", name))
 
     def becomes(self, wanted: Outcome, timeout: float = PATIENCE) -> list[dict[str, Any]]:
-        """Wait until that has come of the pods that are there; the pods."""
+        """Wait until this holds for the existing pods. Returns the pods."""
         found: list[dict[str, Any]] = []
 
         def so() -> bool:
@@ -213,7 +213,7 @@ class Troubled:
         return found
 
     def mend(self) -> None:
-        """Have every program running again."""
+        """Make every program run again."""
         for program in tuple(self._paused):
             self.resume(program)
         for program in self.cluster.programs.values():
@@ -237,7 +237,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def trouble(running: Troubled) -> Iterator[Troubled]:
-    """The cluster, empty and in order; afterwards every invariant holds, with the test's pods and without them."""
+    """The cluster, empty and in order. Afterwards every invariant holds, with the test's pods and without them."""
     running.leader()
     try:
         yield running

@@ -1,9 +1,9 @@
 """
-A way to the API server on which requests go wrong as a test wants: refused, lost, held up, cut off.
+A proxy to the API server on which requests go wrong as a test requires: refused, lost, delayed, cut off.
 
-It stands on loopback between one program and either control plane, speaks TLS on both sides, and passes on whatever no
-fault is meant for, credentials included. What a fault did is counted, so that a test waits for that and never for time.
-Decides nothing by chance and knows no kind.
+It runs on loopback between one program and either control plane, uses TLS on both sides, and passes on every request
+without a fault, including credentials. It counts what a fault did, so that a test waits for the count and never for a
+time. It decides nothing at random and knows no kinds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOP_BY_HOP = ("connection", "host", "content-length", "transfer-encoding", "acc
 
 @dataclass(frozen=True)
 class Request:
-    """A request on its way."""
+    """A request in transit."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ Wanted = Callable[[Request], bool]
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answered by the proxy, as an API server would that does not take the request; it is not carried out."""
+    """The proxy answers, like an API server that refuses the request; it is not carried out."""
 
     code: int
     reason: str
@@ -77,14 +77,14 @@ class Lose:
 
 @dataclass(frozen=True)
 class Hold:
-    """Held up until `released`, and carried out then, however long ago the program ended."""
+    """Delayed until `released`, and then carried out, even if the program ended long ago."""
 
     released: threading.Event
 
 
 @dataclass(frozen=True)
 class Late:
-    """Carried out, and answered, so many seconds later; the program may have ended by then."""
+    """Carried out, and answered this many seconds later; the program may have ended by then."""
 
     seconds: float
 
@@ -98,7 +98,7 @@ class Alter:
 
 @dataclass(frozen=True)
 class Mute:
-    """A watch that is opened and brings nothing."""
+    """A watch that opens and delivers nothing."""
 
 
 Action = Refuse | Drop | Lose | Hold | Late | Alter | Mute
@@ -106,18 +106,18 @@ Action = Refuse | Drop | Lose | Hold | Late | Alter | Mute
 
 @dataclass
 class Fault:
-    """What happens to the requests that are `wanted`; to so many of them where `times` is given."""
+    """What happens to the requests that are `wanted`; to this many of them if `times` is given."""
 
     wanted: Wanted
     action: Action
     times: int | None = None
     hits: int = 0
     carried_out: list[int] = field(default_factory=list)
-    """The API server's codes of those that were lost or held up, once they were carried out."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # guards hits: it may be on several proxies
+    """The API server's status codes for lost and delayed requests, once they were carried out."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # guards hits: a fault may be on several proxies
 
     def meets(self, request: Request) -> bool:
-        """Whether it is to happen to this one; counts it."""
+        """Whether the fault happens to this request; counts it."""
         with self._lock:
             if (self.times is not None and self.hits >= self.times) or not self.wanted(request):
                 return False
@@ -126,11 +126,11 @@ class Fault:
 
 
 class Proxy:
-    """Started at once, on a port of its own. `kubeconfig` says by which way its user is to go."""
+    """Starts at once, on its own port. `kubeconfig` is the file whose user goes through this proxy."""
 
     def __init__(self) -> None:
         self.passed: list[tuple[Request, int]] = []
-        """What the API server was asked and its codes, in the order of its answers; watches left out."""
+        """The requests to the API server and its codes, in the order of its answers, without watches."""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()  # guards the lists and the streams
         self._streams: set[socket.socket] = set()
@@ -141,13 +141,13 @@ class Proxy:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="proxy", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more, and cut what is open."""
+        """Accept no more connections, and cut the open ones."""
         self._server.shutdown()
         self._server.server_close()
         self.cut()
 
     def kubeconfig(self, text: str) -> str:
-        """The kubeconfig with the way through this proxy in place of the API server."""
+        """The kubeconfig with the address of this proxy instead of the API server's."""
         document = yaml.safe_load(text)
         (entry,) = document["clusters"]
         there = urlsplit(entry["cluster"]["server"])
@@ -164,7 +164,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def suffering(self, fault: Fault) -> Iterator[None]:
-        """The fault happens here meanwhile. Of several that want a request, the one that came first has it."""
+        """The fault happens here in this context. If several faults want a request, the oldest one gets it."""
         with self._lock:
             self._faults.append(fault)
         try:
@@ -174,7 +174,7 @@ class Proxy:
                 self._faults.remove(fault)
 
     def cut(self) -> int:
-        """Cut the watches that are open; how many."""
+        """Cut the open watches. Returns how many."""
         with self._lock:
             streams, self._streams = self._streams, set()
         for each in streams:
@@ -185,13 +185,15 @@ class Proxy:
     # -- for the connections' threads ------------------------------------------------------------------------------
 
     def meeting(self, request: Request) -> Fault | None:
-        """The fault that is to happen to the request."""
+        """The fault that happens to the request, if any."""
         with self._lock:
             return next((fault for fault in self._faults if fault.meets(request)), None)
 
     @contextlib.contextmanager
     def request(self, request: Request, target: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
-        """The API server's answer, unread. A connection for each, so that none that has grown old loses a request."""
+        """
+        The API server's answer, unread. Each request has its own connection, so that no stale connection loses one.
+        """
         patience = None if request.watches else _UPSTREAM_SECONDS
         connection = http.client.HTTPSConnection(*self._upstream, timeout=patience, context=self._trust)
         with contextlib.closing(connection):
@@ -200,13 +202,13 @@ class Proxy:
                 yield answer
 
     def note(self, request: Request, code: int) -> None:
-        """The API server has answered."""
+        """Note that the API server has answered."""
         with self._lock:
             self.passed.append((request, code))
 
     @contextlib.contextmanager
     def streaming(self, connection: socket.socket) -> Iterator[None]:
-        """The connection is a watch meanwhile, and may be cut."""
+        """Treat the connection as a watch in this context, so that it can be cut."""
         with self._lock:
             self._streams.add(connection)
         try:
@@ -217,14 +219,14 @@ class Proxy:
 
 
 class _Connection(BaseHTTPRequestHandler):
-    """One connection of the program's."""
+    """One connection of the program."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # an answer in two parts would wait for an acknowledgement between them
     proxy: Proxy
 
     def handle(self) -> None:
-        # Either end may go at any time; the other learns by the end of its connection.
+        # Either side may end at any time; the other learns it from the end of its connection.
         with contextlib.suppress(OSError, http.client.HTTPException):
             super().handle()
 
@@ -258,7 +260,7 @@ class _Connection(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
     def _unheard(self, fault: Fault, request: Request) -> None:
-        """Carry it out, and leave without a word."""
+        """Carry it out, and end without an answer."""
         self.close_connection = True
         with self._asked(request) as answer:
             if request.watches:  # it has no end
@@ -316,7 +318,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent: tests ask the proxy what passed."""
+        """Print nothing: tests ask the proxy what passed."""
 
 
 def _server(owner: Proxy, authority: Authority) -> ThreadingHTTPServer:
@@ -329,7 +331,7 @@ def _server(owner: Proxy, authority: Authority) -> ThreadingHTTPServer:
         request_queue_size = 64
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A connection that broke is what this is for."""
+            """Ignore broken connections: they are what this proxy is for."""
 
     server = Server(("127.0.0.1", 0), Connection)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""The requests of our programs that things happen to, distinguished by what they are on the wire."""
+"""The requests of our programs that faults can select, distinguished by what they are on the wire."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _POD = re.compile(r"/api/v1/namespaces/default/pods/([^/]+)(/status)?")
 
 
 def everything(request: Request) -> bool:
-    """Whatever a program asks."""
+    """Every request of a program."""
     return True
 
 
 def writes(request: Request) -> bool:
-    """Whatever changes something."""
+    """Every request that changes something."""
     return request.method != "GET"
 
 
@@ -28,27 +28,27 @@ def commits(name: str = "") -> Wanted:
 
 
 def condition_of(name: str = "") -> Wanted:
-    """The write that says on a pod what happened to it."""
+    """The write of a pod's condition."""
     return _on_a_pod("PATCH", name, "/status")
 
 
 def read_back(name: str = "") -> Wanted:
-    """The reading of one pod."""
+    """The read of one pod."""
     return _on_a_pod("GET", name, "")
 
 
 def renewals(request: Request) -> bool:
-    """The write by which a leader stays one, or another becomes it."""
+    """The write by which a leader renews its term, or another replica becomes the leader."""
     return request.method == "PUT" and request.path == LEASE
 
 
 def lists(request: Request) -> bool:
-    """The reading of a whole collection."""
+    """The read of a whole collection."""
     return request.method == "GET" and not request.watches and request.path in _COLLECTIONS
 
 
 def watches(request: Request) -> bool:
-    """The following of a collection."""
+    """The watch of a collection."""
     return request.watches
 
 

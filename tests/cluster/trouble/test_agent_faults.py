@@ -1,4 +1,4 @@
-"""An agent whose writes are refused or lost: its node's GPUs are published in the end, and pods come to them."""
+"""An agent whose writes are refused or lost: its node's GPUs are published in the end, and pods are placed on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPUNODE = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name="t4
 
 
 def published(trouble: Troubled) -> int:
-    """GPUs that the node shall have."""
+    """GPUs that the node must have."""
     try:
         return len((trouble.cluster.kube.get(GPUNODE).get("status") or {}).get("gpus") or [])
     except KubeNotFound:

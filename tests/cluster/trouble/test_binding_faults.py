@@ -1,4 +1,4 @@
-"""A commit that is refused, lost or late: the pod gets its one share, and nobody else is given it meanwhile."""
+"""A commit that is refused, lost or late: the pod gets exactly one share, and no other pod gets it meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cluster.trouble.proxy import Drop, Lose, Refuse
 pytestmark = pytest.mark.system
 BUSY = Refuse(429, "TooManyRequests", retry_after=1)
 FULL = Outcome(running=2, waiting=1, nodes=("t4",), gpus=2, waits=("Memory",))
-"""What must come of three pods where two have room."""
+"""The expected result for three pods of which two have room."""
 
 
 REFUSALS = {
@@ -109,5 +109,5 @@ def test_a_commit_changes_nothing_that_arrives_when(trouble: Troubled, meanwhile
 
 
 def three() -> tuple[PodBuilder, ...]:
-    """Pods of which two have room."""
+    """Three pods, of which two have room."""
     return tuple(card(name) for name in ("a", "b", "c"))

@@ -1,7 +1,8 @@
 """
-Somebody deletes, empties, edits or restores the Lease while pods are created: one replica leads at any time.
+A user deletes, empties, edits or restores the Lease while pods are created: at most one replica leads at any time.
 
-Meanwhile the leader cannot read its Lease, so it believes in its last renewal for as long as it may: the worst case.
+Meanwhile the leader cannot read its Lease, so it relies on its last renewal for as long as it may, which is the worst
+case.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from tests.cluster.trouble.proxy import Drop, Request
 pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 Damage = Callable[[Kube, JSON], object]
-"""What somebody does to the Lease, given the release that a leader made before."""
+"""What a user does to the Lease, given the release that a leader made before."""
 _PODS = 9
-"""As many there at a time; the cards have room for six."""
+"""The number of pods at a time; the cards have room for six."""
 _LATE = LEASE + 10.0
-"""Seconds until somebody leads again, at most, on a busy machine."""
+"""Seconds within which a replica must lead again, on a busy machine."""
 
 
 def restore(kube: Kube, record: JSON) -> None:
-    """Put a record of before into the Lease that is there, as `kubectl replace` does with a backup."""
+    """Put an earlier record into the existing Lease, as `kubectl replace` does with a backup."""
     now = kube.get(requests.LEASE)
     marks = {"annotations": record["metadata"].get("annotations") or {}}
     kube.replace(requests.LEASE, {**now, "metadata": {**now["metadata"], **marks}, "spec": record["spec"]})
@@ -57,7 +58,7 @@ def edit(**fields: object) -> Damage:
 
 
 def of_another(kube: Kube, release: JSON) -> None:
-    """A backup from yesterday, of a leader that is no more."""
+    """A backup from yesterday, of a leader that no longer exists."""
     yesterday = "2020-01-01T00:00:00.000000Z"
     spec = {**release["spec"], "holderIdentity": "replica-9_gone", "renewTime": yesterday, "leaseTransitions": 0}
     restore(kube, {**release, "spec": spec})
@@ -84,13 +85,13 @@ RARE: dict[str, Damage] = {
 
 
 def of_the_lease(request: Request) -> bool:
-    """Every call of the election."""
+    """Every request of the election."""
     return request.path.startswith(requests.LEASE.rpartition("/")[0])
 
 
 @dataclass
 class Load:
-    """Pods come and go all the time, and somebody looks who leads and what the cards hold."""
+    """Creates and deletes pods all the time, and watches which replica leads and what the cards hold."""
 
     trouble: Troubled
     kube: Kube
@@ -99,10 +100,10 @@ class Load:
     two: list[float] = field(default_factory=list)
     """When two replicas reported that they lead."""
     wrong: list[str] = field(default_factory=list)
-    """What no pod may meet."""
+    """Results that no pod may have."""
 
     def create(self, stop: threading.Event) -> None:
-        """As fast as they are taken; the oldest goes when there are enough."""
+        """Create pods as fast as they are accepted; the oldest is deleted when there are enough."""
         for number in itertools.count():
             if stop.is_set():
                 return
@@ -116,12 +117,12 @@ class Load:
                 self.wrong.append(str(error))
 
     def look(self, stop: threading.Event) -> None:
-        """Who leads, and whether any card is overbooked or any pod was refused by its node."""
+        """Check which replica leads, and whether any card is overbooked or any node has refused a pod."""
         one, other = self.trouble.allocators
         while not stop.is_set():
             began = time.monotonic()
             leads = self.trouble.leads(one) and self.trouble.leads(other) and self.trouble.leads(one)
-            # Longer than that, the first may have led, and again, with the other's term in between.
+            # If it takes longer, the first may have led twice, with the other's term in between.
             if leads and time.monotonic() - began < LEASE / 3:
                 self.two.append(began)
             self.looks += 1
@@ -137,7 +138,7 @@ class Load:
 
 @contextmanager
 def load(trouble: Troubled) -> Iterator[Load]:
-    """Until the end of the block; then no two replicas led at once, and nothing was overbooked."""
+    """Run the load until the end of the block. Then no two replicas led at once, and nothing was overbooked."""
     stop = threading.Event()
     made = Load(trouble, Kube.connect(kubeconfig=str(trouble.cluster.kubeconfig), user_agent="load"))
     threads = [threading.Thread(target=work, args=(stop,)) for work in (made.create, made.look)]
@@ -156,7 +157,7 @@ def load(trouble: Troubled) -> Iterator[Load]:
 
 
 def a_release(trouble: Troubled) -> JSON:
-    """A leader is stopped as by a rollout, and is back; the Lease as it released it."""
+    """A leader stops as in a rollout, and is started again. Returns the Lease as it released it."""
     leader, kube = trouble.leader(), trouble.cluster.kube
     before = kube.get(requests.LEASE)["metadata"]["resourceVersion"]
     leader.terminate()
@@ -190,7 +191,7 @@ def one_leads_whatever_becomes_of_the_lease(trouble: Troubled, damage: Damage) -
 
 
 def took(trouble: Troubled, what: str, so: Callable[[], bool] | None = None) -> None:
-    """Wait until a replica leads, or until something else is so, and print how long that took."""
+    """Wait until a replica leads, or until another condition holds, and print how long that took."""
     began = time.monotonic()
     wait_for(so or (lambda: any(map(trouble.leads, trouble.allocators))), f"{what}: it does not happen", _LATE)
     print(f"{what}: {'its term is over' if so else 'one leads'} {time.monotonic() - began:.1f} s later")

@@ -1,4 +1,6 @@
-"""What a former leader had under way, and what arrives when its successor has decided: no share goes twice."""
+"""
+A former leader's writes in progress, and writes that arrive after its successor has decided: no share is given twice.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ BUSY = Refuse(429, "TooManyRequests", retry_after=1)
 BOTH = Outcome(running=2, nodes=("t4",), gpus=2)
 SLOW = "slow"
 _HELD = 25.0
-"""Seconds for which a webhook may hold a pod up: less than the 30 that an API server gives it."""
+"""Seconds for which a webhook may delay a pod: less than the 30 that an API server allows."""
 
 
 def test_a_placement_that_arrives_after_the_next_leaders_changes_nothing(trouble: Troubled) -> None:
@@ -37,7 +39,7 @@ def test_a_placement_that_arrives_after_the_next_leaders_changes_nothing(trouble
     released = threading.Event()
     leader, other = trouble.leader(), trouble.follower()
     try:
-        # Nobody may tell the pod that it waits: that alone would make another version of it.
+        # Nothing may tell the pod that it waits, because that alone would create another version of the pod.
         with (
             trouble.hold(requests.commits("a"), released) as late,
             trouble.fault(requests.condition_of("a"), BUSY) as untold,
@@ -77,7 +79,7 @@ def by_its_successor(trouble: Troubled) -> None:
 
 
 def by_itself(trouble: Troubled) -> None:
-    """The leader has waited for the pod as long as it does."""
+    """The leader has waited for the pod as long as it ever does."""
     leader = trouble.allocators.index(trouble.leader())
 
     def given_back() -> bool:
@@ -122,7 +124,7 @@ def test_an_admitted_pod_that_is_stored_when_its_share_was_given_away_is_failed(
 
 
 def reported(trouble: Troubled, name: str) -> tuple[str, str]:
-    """What a pod's condition says of its share."""
+    """What a pod's condition says about its share."""
     found = scenarios.condition(trouble.cluster.kube.get(paths.pods("default", name)))
     return found.get("status", ""), found.get("reason", "")
 
@@ -134,7 +136,9 @@ def running(trouble: Troubled) -> set[str]:
 
 @contextlib.contextmanager
 def a_slow_webhook(trouble: Troubled) -> Iterator[tuple[threading.Event, list[str]]]:
-    """Somebody's webhook after ours, which holds up pods that were given a share until it is released; their names."""
+    """
+    Another user's webhook after ours, which delays pods that got a share until it is released. Yields their names.
+    """
     released, held = threading.Event(), list[str]()
 
     def slow(request: JSON) -> JSON:
@@ -160,7 +164,7 @@ def a_slow_webhook(trouble: Troubled) -> Iterator[tuple[threading.Event, list[st
 
 @contextlib.contextmanager
 def creating(trouble: Troubled, held: list[str], start: str) -> Iterator[str]:
-    """A pod is being created meanwhile that was given a share, and is not stored before the end; its name."""
+    """A pod that got a share and is being created; it is not stored before the end. Yields its name."""
     # The follower's webhook would only let it wait.
     trouble.cluster.programs[trouble.replica_of(trouble.follower()).name("webhook")].kill()
     kube = Kube.connect(kubeconfig=str(trouble.cluster.kubeconfig), user_agent="late")
@@ -178,6 +182,6 @@ def creating(trouble: Troubled, held: list[str], start: str) -> Iterator[str]:
                 yield name
                 stored.result()
                 return
-            trouble.delete(name)  # it has to wait: somebody else may have begun to lead
+            trouble.delete(name)  # it must wait: another replica may have begun to lead
             wait_for(lambda: not scenarios.all_pods(trouble.cluster.kube), "it is still there")
     pytest.fail("no pod is given a share when it is admitted")

@@ -1,4 +1,4 @@
-"""Leaders that are cut off, paused or killed, and clocks that are wrong: one decides at a time, no share goes twice."""
+"""Leaders that are cut off, paused or killed, and wrong clocks: one decides at a time, and no share is given twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_former_leader_resolves_a_placement_that_was_in_doubt(trouble: Trouble
         wait_for(lambda: dropped.hits > 0, "nothing was written")
         wait_for(lambda: trouble.leads(other) and not trouble.leads(leader), "nobody took over")
         trouble.becomes(FULL)
-        # The ledgers of both are held against the pods while the one that was in doubt cannot lead again.
+        # Both ledgers are compared with the pods before the replica in doubt can lead again.
         invariants.check(trouble.cluster)
 
 
@@ -54,7 +54,7 @@ def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubl
     leader, other = trouble.leader(), trouble.follower()
     with trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader):
         wait_for(lambda: not trouble.leads(leader), "it goes on leading")
-        # Pods that it admits from now on wait; the other places them when its time has come.
+        # Pods that it admits from now on wait; the other replica places them when its time has come.
         trouble.create(card("a"), card("b"), card("c"))
         trouble.becomes(FULL)
         wait_for(lambda: trouble.leads(other), "the other does not lead")
@@ -84,7 +84,7 @@ def test_a_leader_that_was_paused_finds_that_its_time_is_over(trouble: Troubled)
 
 
 def shifted(seconds: float) -> Callable[[JSON], JSON]:
-    """A lease as a replica writes it whose clock is wrong by so much: that is where its clock shows."""
+    """A lease as written by a replica whose clock is wrong by this much."""
 
     def change(lease: JSON) -> JSON:
         spec = {**lease["spec"]}

@@ -1,4 +1,4 @@
-"""Whatever goes wrong on the way to the API server while many pods come and go: no share twice, no pod forgotten."""
+"""Random faults on the way to the API server while many pods come and go: no share twice, and no pod forgotten."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ WEATHER = (
     (0.04, Late(0.3)),
     (0.02, Late(1.2)),
 )
-"""Parts of all requests. The last is later than a commit's writer waits, and earlier than another may begin to lead."""
+"""
+Fractions of all requests. The last one is later than a commit's writer waits, and earlier than another replica may
+begin to lead.
+"""
 
 
 def sizes() -> list[Any]:

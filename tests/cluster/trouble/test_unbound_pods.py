@@ -1,7 +1,7 @@
 """
-A share whose pod is not bound goes back, while requests are lost and late, leaders end, and the binding comes late.
+A share whose pod is not bound is released, while requests are lost and late, leaders end, and the binding comes late.
 
-The tests play the pod's scheduler, so that it binds exactly when that is worst.
+The tests act as the pod's scheduler, so that it binds at the worst moment.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ NUMBERS = itertools.count()
 
 
 class Refused:
-    """A cluster that takes shares back after some seconds, and the scheduler of pods that nobody else schedules."""
+    """A cluster that releases shares after some seconds, and the scheduler of pods that nothing else schedules."""
 
     def __init__(self, trouble: Troubled, name: str) -> None:
-        """`name`: the pod's, of which no other pod was refused before."""
+        """`name`: of the pod; no other pod of that name was refused before."""
         self.trouble, self.kube, self.name = trouble, trouble.cluster.kube, name
 
     def pod(self, name: str = "") -> JSON:
@@ -43,7 +43,7 @@ class Refused:
         return set(pods.annotations_of(self.pod()))
 
     def given_a_share(self) -> None:
-        """A pod is pinned to the node and has a share there."""
+        """A pod that is pinned to the node and has a share there."""
         self.trouble.create(card(self.name).spec(schedulerName="nobody"))
         wait_for(lambda: names.ALLOCATION in self.annotations(), "it is given no share")
 

@@ -1,4 +1,6 @@
-"""Watches that are cut, refused or too old: what happened meanwhile is seen, and nothing is believed that is not so."""
+"""
+Watches that are cut, refused or too old: the program sees what happened meanwhile, and believes nothing that is untrue.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_watches_that_are_cut_again_and_again_lose_nothing(trouble: Troubled) ->
 
 @pytest.mark.parametrize("refused", [0, 2])
 def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, refused: int) -> None:
-    """`refused`: so many of those lists are."""
+    """`refused`: how many of those lists are refused."""
     trouble.create(card("a"), card("b"), card("c"))
     trouble.becomes(FULL)
     with (
@@ -65,7 +67,7 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
 
 
 def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
-    """As by a load balancer that holds the connection of a server that ended."""
+    """For example, a load balancer keeps the connection of a server that has ended."""
     trouble.create(card("a"), card("b"), card("c"))
     trouble.becomes(FULL)
     released = threading.Event()

@@ -1,8 +1,8 @@
 """
-A cluster whose programs are replaced one by one, by those of any release, while pods come and go.
+A cluster whose programs are replaced one by one with those of any release, while pods come and go.
 
-`Fleet` replaces, `Load` creates and deletes pods, `Witness` watches what is booked on each card. The witness reads the
-texts by itself, in every version: what one release cannot read is booked all the same.
+`Fleet` replaces programs, `Load` creates and deletes pods, and `Witness` watches what is allocated on each card. The
+witness reads the texts with its own code, in every version, because a share that one release cannot read still counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JSON = dict[str, Any]
 NAMESPACE = "default"
 _WHOLE = 100
 _MOST = 16
-"""Pods that the load has at once, about as many as the cards hold."""
+"""How many pods the load has at once, about as many as the cards hold."""
 
 
 class Fleet:
@@ -46,7 +46,7 @@ class Fleet:
 
     def replace(self, release: Release, *programs: str, crash: bool = False) -> None:
         """
-        Run these programs by this release from now on, one after the other, as a roll-out does: each must serve before
+        Run these programs from this release from now on, one after another, as a roll-out does: each must serve before
         the next is ended. `crash`: they are killed.
         """
         for name in programs:
@@ -60,7 +60,7 @@ class Fleet:
             arguments = release.known(arguments)
         others = [each.number for each in cluster.replicas if each.name("webhook") != name]
         if name.startswith("webhook"):
-            cluster.ask_only(others[0], cut=False)  # as its Service does: a pod that ends gets no more requests
+            cluster.ask_only(others[0], cut=False)  # as its Service does: a terminating pod gets no more requests
         if crash:
             before.kill()
         else:
@@ -75,7 +75,7 @@ class Fleet:
         self.note_leader()
 
     def note_leader(self) -> str:
-        """The release of the allocator that leads now; empty between two."""
+        """The release of the allocator that leads now; empty between two leaders."""
         for replica in self.cluster.replicas:
             if self.cluster.leads(replica.number):
                 release = self.runs[replica.name("allocator")]
@@ -84,7 +84,7 @@ class Fleet:
         return ""
 
     def lead(self, number: int) -> None:
-        """Have the allocator of this replica lead: the others are held for a moment, as a paused node's are."""
+        """Make the allocator of this replica lead: the others are paused for a moment, like those of a paused node."""
         others = [each for each in self.cluster.replicas if each.number != number]
         for other in others:
             program = self.cluster.programs[other.name("allocator")]
@@ -104,7 +104,7 @@ _WITHOUT_ANSWER = "failed to call webhook"
 
 
 class Load:
-    """Creates and deletes pods until it is stopped. `refused`: creations and deletions that failed, which none may."""
+    """Creates and deletes pods until it is stopped. `refused`: creations and deletions that failed; none may fail."""
 
     def __init__(self, kube: Kube, seed: int) -> None:
         self._kube = kube
@@ -150,7 +150,7 @@ class Load:
         return True
 
 
-# -- what is booked -----------------------------------------------------------------------------------------------
+# -- what is allocated --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Booked:
 
 
 def booked_of(found: JSON) -> tuple[Booked, ...]:
-    """What a pod holds, by its texts alone, of any version."""
+    """What a pod holds, from its texts alone, in any version."""
     annotations = pods.annotations_of(found)
     text = annotations.get(names.ALLOCATION)
     if text is None or names.WITHDRAWN in annotations or pods.finished(found) or names.GATE in pods.gates(found):
@@ -174,8 +174,8 @@ def booked_of(found: JSON) -> tuple[Booked, ...]:
 
 class Witness:
     """
-    Sees every event of the pods. `overbooked`: cards that had more booked than they have, after some event. `shapes`:
-    how many allocations of each version, and with fields of a later release, were seen.
+    Sees every event of the pods. `overbooked`: cards that had more allocated than they have, after some event.
+    `shapes`: how many allocations of each version, and with fields of a later release, were seen.
     """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
@@ -186,7 +186,7 @@ class Witness:
         self.events = 0
 
     def see(self, event: Event) -> None:
-        """An event, in order."""
+        """Take an event in, in order."""
         match event:
             case Replaced(items):
                 self._held = {pods.uid(each): booked_of(each) for each in items}
@@ -206,7 +206,7 @@ class Witness:
             self.shapes[f"v{json.loads(text)['v']}{' and more' if UNKNOWN in text else ''}"] += 1
 
     def check(self) -> None:
-        """Compare what is booked with what there is."""
+        """Compare what is allocated with what the cards have."""
         memory, cores = Counter[str](), Counter[str]()
         for each in (booked for held in self._held.values() for booked in held):
             memory[each.gpu] += each.memory
@@ -226,7 +226,7 @@ class Witness:
 
 
 def capacity(cluster: Cluster) -> dict[str, int]:
-    """The bytes of each card that pods may have."""
+    """The bytes of each card that pods may use."""
     found = cluster.kube.list(paths.gpunodes()).items
     return {gpu["uuid"]: gpu["usableBytes"] for each in found for gpu in each["status"]["gpus"]}
 
@@ -236,9 +236,9 @@ def under_load(
     cluster: Cluster, *, seed: int, pause: float = 0.1, kills: bool = False
 ) -> Iterator[tuple[Load, Witness]]:
     """
-    Pods come and go meanwhile; at the end none was refused and no card was ever overbooked.
+    Pods come and go in this context. At the end it checks that none was refused and no card was ever overbooked.
 
-    `kills`: webhooks are killed meanwhile, so the review that one of them had at that moment has no answer.
+    `kills`: webhooks are killed meanwhile, so the review that a webhook had at that moment gets no answer.
     """
     witness = Witness(capacity(cluster))
     kube = Kube.connect(kubeconfig=str(cluster.kubeconfig), user_agent="witness")
@@ -270,11 +270,11 @@ def under_load(
     assert load.created, "no pod was created, so this shows nothing"
 
 
-# -- what a release brings besides its programs -------------------------------------------------------------------
+# -- other parts of a release -------------------------------------------------------------------------------------
 
 
 def define_for_next(cluster: Cluster) -> None:
-    """Apply the next release's definition of GPUNodes, which comes before its programs: it has more fields."""
+    """Apply the next release's definition of GPUNodes, which comes before its programs and has more fields."""
     found = [each for each in installing.shipped() if each["kind"] == "CustomResourceDefinition"]
     definition = json.loads(json.dumps(next(e for e in found if e["spec"]["names"]["kind"] == names.GPUNODE_KIND)))
     for version in definition["spec"]["versions"]:
@@ -286,5 +286,5 @@ def define_for_next(cluster: Cluster) -> None:
 
 
 def quiet(cluster: Cluster) -> None:
-    """Every invariant holds, once nothing comes any more."""
+    """Check every invariant, once no more changes come."""
     invariants.check(cluster)

@@ -1,5 +1,5 @@
 """
-The releases whose programs run together here, each a folder of sources that are run as they are.
+The releases whose programs run together here. Each is a folder of sources that run unchanged.
 
     former    the previous commit of this repository, by git
     present   these sources
@@ -7,8 +7,8 @@ The releases whose programs run together here, each a folder of sources that are
               text, object and question, and GPUNodes read and written in their next version
     later     the same, and annotations of version 2: what may come once every program reads those
 
-A later release is made as one is: its sources are edited. Nothing is replaced in a program that runs, and no setting of
-the shipped programs exists for it.
+A later release is made by editing its sources, as in reality. Nothing is replaced in a running program, and the shipped
+programs have no setting for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from playground.programs.process import PYTHON_MODULE
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("contract", "runtime", "webhook", "allocator", "nodeagent")
 FORMER_COMMIT = "GPUFRACTION_FORMER"
-"""The environment variable that names another commit than the previous one."""
+"""The environment variable that names another commit instead of the previous one."""
 UNKNOWN = "laterField"
 """A field of a later release."""
 
@@ -46,11 +46,11 @@ class Release:
 
     @property
     def command(self) -> Sequence[str]:
-        """What runs one of its modules: the packages of the folder in which Python starts go before installed ones."""
+        """The command that runs one of its modules. Packages in Python's start folder come before installed ones."""
         return ("env", "-C", str(self.folder), *PYTHON_MODULE)
 
     def known(self, arguments: Sequence[str]) -> tuple[str, ...]:
-        """Those of a program's arguments that its release has: a playground of its own would give it no others."""
+        """The arguments of a program that its release knows. The release's own playground would pass it no others."""
         module, verb, *flags = arguments
         has, kept, takes = _settings(self, module, verb), [module, verb], False
         for each in flags:
@@ -61,7 +61,7 @@ class Release:
 
 @functools.cache
 def _settings(release: Release, module: str, verb: str) -> frozenset[str]:
-    """The settings of a program, by what its help lists."""
+    """The settings of a program, as its help lists them."""
     command = [*release.command, module, verb, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return frozenset(_plain(name) for name in re.findall(r"^\| `([^`]+)`", done.stdout, re.MULTILINE))
@@ -76,7 +76,7 @@ PRESENT = Release("present", ROOT)
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one file. What it replaces must be there once: a release that is not changed shows nothing."""
+    """A change of one file. The text that it replaces must occur once, because an unchanged release shows nothing."""
 
     file: str
     before: str
@@ -129,7 +129,9 @@ NEXT_EDITS = (
     ),
 )
 LATER = 3
-"""The version of the later release's texts. This one reads requests of 1 and 2, and allocations of 1."""
+"""
+The version of the later release's texts. This release reads requests of versions 1 and 2, and allocations of version 1.
+"""
 LATER_EDITS = (
     Edit(CODEC, "\n_VERSION = 1\n", f"\n_VERSION = {LATER}\n"),
     Edit(
@@ -141,7 +143,7 @@ LATER_EDITS = (
 
 
 def former(folder: Path) -> Release:
-    """The previous commit's programs; skips the test where the history is not there."""
+    """The previous commit's programs. Skips the test if the history is missing."""
     commit = os.environ.get(FORMER_COMMIT) or "HEAD^"
     git = shutil.which("git")
     if git is None:
@@ -180,6 +182,6 @@ def later(folder: Path) -> Release:
 
 
 def python(release: Release, program: str) -> str:
-    """What a program prints that is run with the release's packages."""
+    """What a program prints that runs with the release's packages."""
     command = ["env", "-C", str(release.folder), sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

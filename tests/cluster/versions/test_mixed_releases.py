@@ -1,8 +1,8 @@
 """
 Programs of different releases in one cluster, rolled forward and back under load, on both control planes.
 
-Throughout: no card has more booked than it has, and no creation or deletion of a pod fails. At the end: every invariant
-of `tests.cluster.system.invariants`, in a cluster of present programs.
+At all times no card has more allocated than it has, and no creation or deletion of a pod fails. At the end every
+invariant of `tests.cluster.system.invariants` holds, in a cluster of present programs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def long_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet
 
 
 def ended(fleet: Fleet) -> None:
-    """Every program is of this release, and every invariant holds, with the pods that are there and without them."""
+    """Every program is of this release, and every invariant holds, with the existing pods and without them."""
     for name, release in fleet.runs.items():
         if release != PRESENT.name:
             fleet.replace(PRESENT, name)
@@ -104,7 +104,7 @@ def test_what_a_later_release_writes_is_not_what_this_one_does(following: Releas
 
 
 def test_three_releases_side_by_side(fleet: Fleet, former: Release, following: Release) -> None:
-    """The short scene: a release before and one after share the work, each leads, and all goes back."""
+    """The short scene: the previous and the next release share the work, each leads, and everything goes back."""
     with under_load(fleet.cluster, seed=1) as (load, witness):
         fleet.replace(following, "webhook-1", "allocator-1", AGENTS[1])
         fleet.replace(former, "webhook", "allocator", AGENTS[0])
@@ -118,7 +118,7 @@ def test_three_releases_side_by_side(fleet: Fleet, former: Release, following: R
 
 
 def in_small_steps(three: Sequence[Release]) -> Iterator[tuple[Release, Release, Release]]:
-    """All triples, each of which differs from the one before in one place."""
+    """All triples, each of which differs from the previous one in one place."""
     for first, second in itertools.product(range(3), repeat=2):
         place = 3 * first + second
         for third in range(3):
@@ -131,7 +131,9 @@ def in_small_steps(three: Sequence[Release]) -> Iterator[tuple[Release, Release,
 def test_every_program_of_every_release_beside_every_other(
     long_fleet: Fleet, former: Release, following: Release
 ) -> None:
-    """The 27 mixes of webhook, leading allocator and agent; the other replica and the other node change meanwhile."""
+    """
+    Tests the 27 mixes of webhook, leading allocator and agent. The other replica and the other node change meanwhile.
+    """
     fleet, three = long_fleet, (former, PRESENT, following)
     seen = set()
     with under_load(fleet.cluster, seed=2) as (load, witness):
@@ -157,7 +159,9 @@ def test_every_program_of_every_release_beside_every_other(
 def test_roll_outs_forward_and_back_by_crashes_and_politely(
     long_fleet: Fleet, former: Release, following: Release
 ) -> None:
-    """As an administrator does it: replica by replica, then the agents; and back again, one of them by kills."""
+    """
+    As an administrator does it: replica by replica, then the agents; and back again, one of the roll-outs by kills.
+    """
     fleet = long_fleet
     everything = ("webhook", "allocator", "webhook-1", "allocator-1", *AGENTS)
     with under_load(fleet.cluster, seed=3, kills=True) as (_, witness):
@@ -199,7 +203,9 @@ def told_of(fleet: Fleet) -> set[str]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet, later: Release) -> None:
-    """A release is skipped: its shares close their cards, none is booked twice, and going forward again opens them."""
+    """
+    A release is skipped: its shares close their cards, none is allocated twice, and a newer release opens them again.
+    """
     fleet = long_fleet
     programs = ("webhook", "allocator", "webhook-1", "allocator-1")
     with under_load(fleet.cluster, seed=4, kills=True) as (load, witness):

@@ -1,4 +1,4 @@
-"""The texts that stand in annotations and labels: requests, allocations, what is held beyond, lists, durations."""
+"""The texts in annotations and labels: requests, allocations, what is held in addition, lists, durations."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _selector(data: bytes) -> None:
     presentable(problem(text), "what is wrong with an expression")
     for uuid in ("", *sorted(found.uuids)[:1]):
         holds(text, A100._replace(uuid=uuid))
-    # GPUs that an expression does not name are one to it.
+    # An expression treats GPUs that it does not name as one GPU.
     same(holds(text, A100._replace(uuid="GPU-x")), holds(text, A100), "what an expression says of an unnamed GPU")
 
 
@@ -166,7 +166,7 @@ def _setting(data: bytes) -> None:
 
 
 LONGEST_SETTING = 4 * (32 << 10)
-"""Whoever starts a program sees the text that they gave it."""
+"""The user who starts a program sees the text that they gave it."""
 
 
 def _seeds_of_words() -> tuple[bytes, ...]:

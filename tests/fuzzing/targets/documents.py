@@ -72,14 +72,14 @@ def _options(data: bytes) -> None:
 
 
 def _options_file(data: bytes) -> None:
-    """The file of options: YAML in, a value or what is wrong with it."""
+    """The file of options: the input is YAML, the result a value or what is wrong with it."""
     live = yaml_file(_written(data), options.pool_options)
     live.value()
     presentable(live.trouble, "what is wrong with the file")
 
 
 def _written(data: bytes) -> Path:
-    """A file with the input. One for each process, since a run in turn uses no other."""
+    """A file with the input. There is one for each process, because a process uses only one at a time."""
     file = Path(tempfile.gettempdir()) / f"gpufraction-fuzzed-{os.getpid()}.yaml"
     file.write_bytes(data)
     return file
@@ -120,7 +120,7 @@ _CDI = b'{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[{"name":"GPU-1
 
 
 def _machine(data: bytes) -> None:
-    if len(data) < 4096:  # a description may ask for any number of cards, and only its author waits for them
+    if len(data) < 4096:  # a description may request any number of cards, and only its author waits for them
         simulated.scene_from_document(document(data), node="n")
 
 

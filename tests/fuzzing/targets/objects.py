@@ -94,7 +94,7 @@ def _pods() -> tuple[bytes, ...]:
 
 
 def _pod(data: bytes) -> None:
-    """What is documented to take anything takes anything."""
+    """A function that is documented to accept anything accepts anything."""
     found = mapping(data)
     podinfo.pod_event(found, pods.trim)
     podinfo.pod_event(found)
@@ -104,7 +104,7 @@ def _pod(data: bytes) -> None:
 
 
 def _typed_pod(data: bytes) -> None:
-    """A pod whose fields have the API's types is read, whatever it says."""
+    """A pod whose fields have the API's types can be read, whatever their values are."""
     found = mapping(data)
     small = pods.trim(found)
     bounded(length(small), length(found), "the trimmed pod", times=1)
@@ -284,7 +284,7 @@ def _storage() -> tuple[bytes, ...]:
 
 
 def _stored(data: bytes) -> None:
-    """Claims, volumes and what belongs to them, each read as each of their kinds."""
+    """Claims, volumes and related objects, each read as each of their kinds."""
     found = mapping(data)
     for kind in storage.KINDS.values():
         kind.read(kind.of.keep(found))
@@ -292,7 +292,7 @@ def _stored(data: bytes) -> None:
 
 
 def _published(data: bytes) -> None:
-    """What the agent reads of its own GPUNode, to keep what is still true."""
+    """What the agent reads from its own GPUNode, to keep what is still true."""
     found = mapping(data)
     status = found.get("status")
     if isinstance(status, dict):
@@ -343,7 +343,7 @@ def _elasticgpus(data: bytes) -> None:
 
 
 LONGEST_PROBLEM = 600
-"""Characters: the message stands in the claim's status, in an Event and on every pod that names the claim."""
+"""Characters: the message is in the claim's status, in an Event and on every pod that names the claim."""
 
 
 def _claimed() -> tuple[bytes, ...]:
@@ -520,7 +520,9 @@ def _kueue(data: bytes) -> None:
 
 
 def _kueue_followed(data: bytes) -> None:
-    """What the watch brings is taken in or refused as unreadable, and an object of each kind can be deleted again."""
+    """
+    An object from the watch is taken in or refused as unreadable, and an object of each kind can be deleted again.
+    """
     found = mapping(data)
     checks = FitChecks(hold=60.0, age_of=lambda stamp: 1.0)
     for plural in (workloads.CHECKS, workloads.FLAVORS, workloads.WORKLOADS):
@@ -534,7 +536,7 @@ def _kueue_followed(data: bytes) -> None:
         checks.deleted(plural, found)
 
 
-# -- nodes that are requested, lists, and the programs' own objects -------------------------------------------------
+# -- requested nodes, lists, and the programs' own objects ----------------------------------------------------------
 
 
 def _node_requests() -> tuple[bytes, ...]:
@@ -600,7 +602,7 @@ def _lease_seeds() -> tuple[bytes, ...]:
 
 
 def _lease(data: bytes) -> None:
-    """Whatever record stands there: one look, another one later, and what is written can be read again."""
+    """Any record in the Lease can be looked at now and again later, and what is written can be read again."""
     found = mapping(data)
     observed = Observed()
     for now in (100.0, 101.0, 1000.0):

@@ -1,4 +1,4 @@
-"""What the plugin and its page make of the objects of a cluster, and of nothing else: the commands' rows, the views."""
+"""What the plugin and its page compute from a cluster's objects alone: the commands' rows, the views."""
 
 from __future__ import annotations
 

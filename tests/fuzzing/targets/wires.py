@@ -1,4 +1,4 @@
-"""What comes over connections: reviews, both ends of the unix socket, HTTP, the API server, kubelet."""
+"""What arrives over connections: reviews, both ends of the unix socket, HTTP, the API server, kubelet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from webhook.serving.http1 import Head, RefusedRequest, RequestParser
 
 JSON = dict[str, Any]
 _MESSAGE = 64 << 10
-"""Characters of a denial's message, which its author sees; warnings have a bound of their own."""
+"""The maximum number of characters of a denial's message, which its author sees; warnings have their own bound."""
 
 
 # -- reviews ------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ _CONFIGURATIONS = (Configuration(), Configuration(hide_gpus=True, runtime_class=
 
 
 def _review(data: bytes) -> None:
-    """A review through admission with each of the answers that an allocator may give."""
+    """A review through admission, with each of the possible answers of an allocator."""
     asked = reviews.decode(data)
     for position, name in enumerate(sorted(ANSWERS)):
         configuration = _CONFIGURATIONS[position % 2]
@@ -140,11 +140,11 @@ def _answer_seeds() -> tuple[bytes, ...]:
 
 
 def _answer(data: bytes) -> None:
-    """The webhook's end: the body of an answer, as JSON and as what it means."""
+    """The webhook's side: the body of an answer, as JSON and as its meaning."""
     try:
         found = Answer(200, data).json()
     except RecursionError:
-        return  # documented alongside `answer_from_json`: both callers catch it
+        return  # documented at `answer_from_json`: both callers catch it
     for read in (
         protocol.offered_from_json,
         protocol.cards_from_json,
@@ -160,13 +160,13 @@ def _answer(data: bytes) -> None:
 
 
 class _Pieces:
-    """A connection that brings the input, in pieces."""
+    """A connection that delivers the input in pieces."""
 
     def __init__(self, data: bytes) -> None:
         self._pieces = [data[at : at + 97] for at in range(0, len(data), 97)]
 
     def settimeout(self, seconds: float) -> None:
-        """Nothing waits."""
+        """Does nothing: nothing waits."""
 
     def recv(self, most: int) -> bytes:
         """The next piece."""
@@ -189,7 +189,7 @@ _HTTP = (
 
 
 def _http(data: bytes) -> None:
-    """The requests of a connection are the same in whatever pieces the bytes come."""
+    """The requests of a connection are the same, however the bytes are divided into pieces."""
     whole, split = RequestParser(1 << 12), RequestParser(1 << 12)
     whole.feed(data)
     found = _taken(whole)
@@ -243,7 +243,7 @@ def _api(data: bytes) -> None:
 
 
 def _page(data: bytes) -> None:
-    """A page of a list is read object by object; each has a length of its own within the text."""
+    """A page of a list is read object by object; each object has its own length within the text."""
     lengths: list[int] = []
 
     def take(found: JSON, length: int) -> None:

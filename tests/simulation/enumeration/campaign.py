@@ -1,9 +1,9 @@
 """
 `make simulate` with `--enumerate`: every point of every reference run.
 
-For each reference run a process brings the cluster up once. Its forks then play the run without a fault, from which is
-learned, and every point. Much of a short run's time is the start, so this saves the most of it. A point whose plan runs
-from its beginning, as its command does, gives the same run.
+For each reference run a process brings the cluster up once. Its forks then play the run without a fault, to learn its
+points, and every point. The start is much of a short run's time, so this saves most of that time. A point's command
+plays its plan from the start, and gives the same run.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _LONGEST = 3600.0
 @dataclass
 class Row:
     """
-    What came of a reference run. points: how many were struck. missed: points whose write did not come. violations: the
-    plan of each point that violates something, as text, and what it violates.
+    The result of a reference run. points: how many were struck. missed: points whose write did not happen. violations:
+    the plan of each point that violates something, as text, and the violation.
     """
 
     reference: str
@@ -45,7 +45,7 @@ class Row:
     missed: list[str] = field(default_factory=list)
     violations: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
-    """Simulated."""
+    """In simulated time."""
 
 
 Chosen = Callable[[Plan], bool]
@@ -67,7 +67,7 @@ def title(point: Plan) -> str:
 
 
 def learn(features: Sequence[Feature], references: Sequence[Reference], *, jobs: int) -> Iterator[Row]:
-    """Plays the runs without a fault; rows without points."""
+    """Play the runs without a fault. Returns rows that have no points yet."""
 
     def play(which: Plan) -> Outcome:
         return _rehearsed(Run(which, features), which)
@@ -81,7 +81,7 @@ def learn(features: Sequence[Feature], references: Sequence[Reference], *, jobs:
 
 
 def strike(features: Sequence[Feature], found: Sequence[Row], *, jobs: int, chosen: Chosen = _all) -> Iterator[Row]:
-    """Plays the chosen points of runs that were learned."""
+    """Play the chosen points of runs that were learned."""
     learned = {row.reference: row.learned for row in found if not row.broken}
     shares = points.shared_out(learned)
 
@@ -100,7 +100,7 @@ def strike(features: Sequence[Feature], found: Sequence[Row], *, jobs: int, chos
 
 
 def _struck(reference: Reference, features: Sequence[Feature], every: Iterable[Plan]) -> Row:
-    """In a process of its own, which brings the cluster up."""
+    """Runs in its own process, which brings the cluster up."""
     faulthandler.cancel_dump_traceback_later()  # a fork waits forever for its parent's timer
     run = Run(reference.plan(), features)
     run.boot()
@@ -130,13 +130,13 @@ def _rehearsed(run: Run, which: Plan) -> Outcome:
 
 
 def never_written(found: Iterable[Row]) -> list[str]:
-    """Kinds of writes that the table has and no reference run did."""
+    """Kinds of writes in the table that no reference run did."""
     seen = {kind for row in found for kind in row.learned.writes}
     return [each.key for each in writes.KINDS if each.key not in seen and each.key not in UNREACHED]
 
 
 def unknown(found: Iterable[Row]) -> list[str]:
-    """Writes of our programs that the table does not know."""
+    """Writes of our programs that are not in the table."""
     seen = {kind for row in found for kind in row.learned.writes}
     return sorted(kind for kind in seen if f": {writes.ANY} " in kind)
 
@@ -165,7 +165,7 @@ def table(found: Sequence[Row], took: float) -> str:
 
 
 def each_of(every: int) -> Chosen:
-    """Choose one point of so many, beginning with the first of each run."""
+    """Choose one point in every `every`, starting with the first of each run."""
     numbers: Counter[str] = Counter()
 
     def chosen(point: Plan) -> bool:
@@ -185,9 +185,9 @@ def main(
     only_learn: bool = False,
 ) -> int:
     """
-    Run all points, those of some runs, or one of so many; tell what came of it, and give the exit status.
+    Run all points, those of some runs, or one in `every`; print the results, and return the exit status.
 
-    Whether every kind of write is done is judged by all runs, so not where some are named.
+    Only all runs together can show that every kind of write is done, so this is not checked if `names` selects some.
     """
     began, wanted = time.monotonic(), frozenset(names)
     chosen = [each for each in REFERENCES if not wanted or each.name in wanted]
@@ -211,7 +211,7 @@ def main(
 
 
 def _told(text: str, violation: str, path: Path, features: Sequence[Feature], *, first: bool) -> None:
-    """The plan goes to a file; of the first one of a reference run the story is told, of the others a line."""
+    """Write the plan to a file. For the first plan of a reference run print the story, for the others a line."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     which = plans.from_text(text)

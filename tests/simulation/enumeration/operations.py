@@ -1,5 +1,5 @@
 """
-What reference runs do, alongside the operations of the features; and the end to which they must come.
+What reference runs do in addition to the operations of the features, and how they must end.
 
 The steps carry whole objects, so that one operation serves every kind.
 """
@@ -51,19 +51,19 @@ def _show(run: Run, arguments: Arguments) -> None:
 
 
 def _set_flags(run: Run, arguments: Arguments) -> None:
-    """Of the program's next start. `{folder}` stands for the folder of the run."""
+    """Set the flags for the program's next start. `{folder}` is replaced by the folder of the run."""
     run.tell("user", f"sets {arguments['program']} {' '.join(arguments['flags'])}")
     flags = (each.format(folder=run.world.folder) for each in arguments["flags"])
     run.world.flags[arguments["program"]] = tuple(flags)
 
 
 def _write_file(run: Run, arguments: Arguments) -> None:
-    """In the folder of the run."""
+    """Write a file in the folder of the run."""
     (run.world.folder / arguments["name"]).write_text(arguments["text"])
 
 
 def _store_late(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Hold pods up between their admission and their storing, as another webhook does that takes its time."""
+    """Delay pods between their admission and their storage, as a slow webhook of another program does."""
 
     def storing(attributes: Attributes) -> None:
         metadata = (attributes.object or {}).get("metadata") or {}
@@ -76,11 +76,11 @@ def _store_late(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _nothing(run: Run, arguments: Arguments) -> None:
-    """What is read of the plan needs no act."""
+    """The step only carries data in the plan, so there is nothing to do."""
 
 
 def _never(draw: Draw) -> None:
-    """These are not drawn."""
+    """These steps are not drawn."""
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
@@ -88,8 +88,9 @@ def _never(draw: Draw) -> None:
 
 def end_of(run: Run) -> list[str]:
     """
-    What the objects come to, without the names of cards and of generated pods: who runs, waits or has ended, with how
-    much of how many cards, and which claims are bound. A line for each that differs, with how many there are.
+    The final state of the objects, without the names of cards and of generated pods: which pods run, wait or have
+    ended, with how much of how many cards, and which claims are bound. There is a line for each distinct state, with
+    its count.
     """
     store = run.world.api.store
     found = Counter(_pod(each) for each in store.scan("pods"))

@@ -3,8 +3,8 @@ Two defects that the enumeration must find, and how to look for them.
 
     python -m tests.simulation.enumeration.planted DEFECT [--drawn 50]
 
-Each is a change of one line, made as the module is loaded; `none` is none. It prints what violates an invariant. Exit
-status: 0 where something does, 1 where nothing does.
+Each is a change of one line, applied while the module is loaded; `none` changes nothing. The command prints what
+violates an invariant. Exit status: 0 if there is a violation, 1 if there is none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.simulation.kernel.loader import Mutation
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A defect and what shows it: points of this reference run, that strike writes of this kind in this way."""
+    """A defect and what reveals it: points of this reference run that strike writes of this kind in this way."""
 
     mutation: Mutation
     reference: str
@@ -70,14 +70,14 @@ def main() -> int:
 
 
 def _chosen(point: Any) -> bool:
-    """Whether it is one of the points that show a defect of the table."""
+    """Whether it is one of the points that reveal a defect of the table."""
     strike = point.steps[0].arguments
     how = strike.get("moment", strike.get("way"))
     return (point.seed, strike["write"], how) in {(each.reference, each.kind, each.how) for each in DEFECTS.values()}
 
 
 def _enumerated(planted: Sequence[Defect], jobs: int) -> list[str]:
-    """What the points violate that show these defects; of no defect, those that show any."""
+    """The violations at the points that reveal these defects; without a defect, at the points that reveal any."""
     from tests.simulation import plan
     from tests.simulation.enumeration import campaign
     from tests.simulation.enumeration.references import BY_NAME
@@ -97,7 +97,7 @@ def _enumerated(planted: Sequence[Defect], jobs: int) -> list[str]:
 
 
 def _twice() -> int:
-    """Whether a point has the same trace where its process was forked after the start, and where it was not."""
+    """Whether a point has the same trace with and without a fork of its process after the start."""
     from tests.simulation import pool
     from tests.simulation.enumeration import points
     from tests.simulation.enumeration.references import REFERENCES
@@ -115,7 +115,7 @@ def _twice() -> int:
 
 
 def _drawn(plans: int, jobs: int) -> list[str]:
-    """What so many drawn plans violate, which have all features but these."""
+    """The violations of this many drawn plans with all features except these."""
     from tests.simulation import draw, pool
     from tests.simulation.enumeration import operations, strikes
     from tests.simulation.features.table import FEATURES

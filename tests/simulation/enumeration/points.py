@@ -1,8 +1,8 @@
 """
-The points of a reference run, as plans: which writes it has and who reads them is learned from the run itself.
+The points of a reference run, as plans. The run itself shows which writes it has and which programs read them.
 
-A point is a step before all others of the run's plan. So it can be written to a file, made smaller and repeated, as any
-other plan.
+A point is a step that comes before all others in the run's plan. So it can be written to a file, shrunk and repeated
+like any other plan.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tests.simulation.run import Run
 from tests.simulation.world.network import Call
 
 NEVER = 1 << 30
-"""The number of a write that no run comes to."""
+"""The number of a write that no run reaches."""
 EVERYWHERE = frozenset({"allocator: pod placed", "allocator: Lease taken", "allocator: ElasticGPU created"})
-"""Kinds of writes that are struck in every reference run, since what is decided next depends on them."""
+"""Kinds of writes that are struck in every reference run, because later decisions depend on them."""
 _RUNS = 2
-"""In how many reference runs the other kinds are struck."""
+"""In how many reference runs each of the other kinds is struck."""
 _EACH = 5
-"""Up to how many writes of a kind each is struck; of more the first and the last."""
+"""If a run has at most this many writes of a kind, each is struck; otherwise the first and the last."""
 READERS: Mapping[str, tuple[str, ...]] = {"allocator": ("leader", "follower"), "nodeagent": ("nodeagent",)}
-"""Whose watches are held back, by the program that reads."""
+"""Whose watches are held back, for each program that reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Learned:
 
 
 def listener(run: Run) -> Callable[[], dict[str, Any]]:
-    """Learns from the run that begins; the result is called at its end, and gives the fields of `Learned`."""
+    """Learns from the run that begins. Call the result at the end of the run to get the fields of `Learned`."""
     counts: dict[str, int] = {}
     readers: set[tuple[str, str]] = set()
 
     def count(kind: str | None) -> None:
-        """Points strike in this time only."""
+        """Points strike only while the run plays."""
         if kind is not None and run.phase == "playing":
             counts[kind] = counts.get(kind, 0) + 1
 
@@ -73,17 +73,17 @@ def listener(run: Run) -> Callable[[], dict[str, Any]]:
 
 
 def learned(notes: Mapping[str, Any]) -> Learned:
-    """Of what `listener` told, after a way through JSON."""
+    """What `listener` returned, after conversion to JSON and back."""
     return Learned(notes["writes"], tuple((a, b) for a, b in notes["readers"]), tuple(notes["end"]))
 
 
 def rehearsal(reference: Reference) -> Plan:
-    """The reference run with a strike that never comes, from which is learned where others would."""
+    """The reference run with a strike that never happens. It shows where real strikes would happen."""
     return _struck(reference, "crash-at", {"write": "", "nth": NEVER, "moment": "before", "away": 0.0}, None)
 
 
 def shared_out(found: Mapping[str, Learned]) -> dict[str, frozenset[str]]:
-    """Which kinds are struck in which run: those of `EVERYWHERE` in all that have them, others in the first ones."""
+    """Which kinds are struck in which run: `EVERYWHERE` in all runs that have them, others in the first runs."""
     taken: dict[str, int] = {}
     shares = {}
     for name, each in found.items():
@@ -94,7 +94,7 @@ def shared_out(found: Mapping[str, Learned]) -> dict[str, frozenset[str]]:
 
 
 def of(reference: Reference, found: Learned, kinds: Container[str]) -> Iterator[Plan]:
-    """Every point of the run at these kinds of writes."""
+    """Every point of the run for these kinds of writes."""
     for kind, count in found.writes.items():
         if kind in kinds:
             for nth in _numbers(kind, count):
@@ -123,19 +123,19 @@ def _of_write(reference: Reference, found: Learned, kind: str, nth: int, *, last
 
 
 def _away(kind: str, *, first: bool, last: bool) -> Iterable[float]:
-    """For how many seconds the writer is away: until another allocator leads, and so shortly that none does."""
+    """For how many seconds the writer is away: long enough for another allocator to lead, and too short for that."""
     if not kind.startswith("allocator"):
         return (2.0,)
     return (30.0, 1.0) if first and last else (1.0,) if last else (30.0,)
 
 
 def _ways(reader: str) -> list[str]:
-    """Only a follower takes over."""
+    """Only a follower takes over, so `taken-over` is for followers only."""
     return [way for way in strikes.WAYS if way != "taken-over" or reader == "follower"]
 
 
 def _struck(reference: Reference, kind: str, arguments: Mapping[str, Any], end: Iterable[str] | None) -> Plan:
-    """`end`: None before it is known."""
+    """The plan with this strike. `end`: None before it is known."""
     plan = reference.plan()
     strike = Step(0.0, kind, arguments, reference.lasts)
     ends = (Step(0.0, operations.ENDS, {"lines": None if end is None else list(end)}),) if reference.determined else ()

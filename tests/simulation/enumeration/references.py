@@ -1,8 +1,8 @@
 """
-Fixed runs without a fault, which together make our programs do every kind of write that they have.
+Fixed runs without a fault that together make our programs do every kind of write that they have.
 
-Each is small, since it is repeated for each point: two nodes, a few pods, half a minute. The network is regular and no
-thread loses its turn, so that a point strikes where it was learned.
+Each is small, because it is repeated for each point: two nodes, a few pods, half a minute. The network's delays are
+constant and no thread loses its turn, so a point strikes where it was learned.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Reference:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     components: tuple[str, ...] = CALM
     lasts: float = 30.0
-    """Seconds during which points strike: longer than the steps, so that what follows from them is struck too."""
+    """Seconds during which points strike. This is longer than the steps, so that their consequences are struck too."""
     determined: bool = True
-    """Whether the end is the same with faults."""
+    """Whether the end is also the same with faults."""
 
     def plan(self) -> Plan:
-        """It as a plan."""
+        """The run as a plan."""
         shape = {
             "cards": dict(self.cards),
             "flags": {program: list(flags) for program, flags in self.flags.items()},
@@ -56,12 +56,12 @@ class Reference:
 
 
 def pod(at: float, name: str, limits: Mapping[str, str], **more: Any) -> Step:
-    """A user creates a pod. more: as in `workload.manifest`."""
+    """A user creates a pod. more: further arguments, as in `workload.manifest`."""
     return Step(at, "pod.create", {"namespace": TEAM, "name": name, "limits": dict(limits), **more})
 
 
 def mib(amount: int) -> JSON:
-    """So much of a card's memory."""
+    """This much of a card's memory, in MiB."""
     return {str(names.GPU_MEMORY): f"{amount}Mi"}
 
 
@@ -105,7 +105,7 @@ def gone(at: float, name: str) -> Step:
 
 
 def show(at: float, node: str, text: str) -> Step:
-    """The node's driver shows these cards."""
+    """The node's driver reports these cards."""
     return Step(at, "cards.show", {"node": node, "text": text})
 
 
@@ -155,7 +155,7 @@ def _devices(at: float, name: str, *, alone: bool) -> Step:
 
 
 def _by_claim(at: float, name: str, **source: str) -> Step:
-    """A pod with a claim. source: the claim's or the template's name, by its field."""
+    """A pod with a claim. source: the name of the claim or of the template, by its field."""
     body = manifest(name, {}, {}, resourceClaims=[{"name": "gpu", **source}])
     body["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     return create(at, paths.pods(TEAM), body)
@@ -338,7 +338,7 @@ REFERENCES: tuple[Reference, ...] = (
         ),
         cards={"n1": T4, "n2": T4},
         lasts=45.0,
-        # A leader that does not see the exchange yet gives out the card that was: that pod never starts.
+        # A leader that does not see the exchange yet allocates the old card, and that pod never starts.
         determined=False,
     ),
     Reference(
@@ -436,4 +436,4 @@ UNREACHED: Mapping[str, str] = {
     "allocator: pod overtaken": "only where the claims of a commit that is repeated cannot be written",
     "allocator: PodTemplate created": "belongs to a ProvisioningRequest, and no autoscaler serves those here",
 }
-"""Kinds of writes that no reference run does, and why not."""
+"""Kinds of writes that no reference run does, with the reason."""

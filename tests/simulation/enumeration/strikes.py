@@ -2,7 +2,7 @@
 The faults that hit one write of a program.
 
 `crash-at`: its writer crashes alongside it (Sieve's *intermediate state*). `hide-at`: one of its readers does not see
-it until something else was written (*stale state*, *unobserved state*). Both count the writes of that kind from the
+it until something else is written (*stale state*, *unobserved state*). Both count the writes of that kind from the
 moment when the step begins, over all instances of the program, and strike one of them.
 """
 
@@ -38,18 +38,18 @@ WAYS: Mapping[Way, str] = {
 STRUCK = "struck"
 """The note of an outcome that says how many strikes there were."""
 _LATE = 15.0
-"""Seconds from when a client gives up until its late write is carried out: by then another leads."""
+"""Seconds from the moment a client gives up until its late write is carried out. By then another allocator leads."""
 _AFTER = 0.005
-"""Seconds that the writer has for the answer."""
+"""Seconds in which the writer can get the answer."""
 _NEXT_WITHIN = 20.0
-"""Seconds after which a reader sees again where nothing else is written."""
+"""Seconds after which a reader sees again if nothing else is written."""
 _TAKES_OVER_WITHIN = 60.0
 _DECIDES_FOR = 12
-"""Seconds for which a new leader decides before its watch goes on."""
+"""Seconds for which a new leader decides before its watch continues."""
 
 
 COMMITTED = "store: "
-"""Before the kinds that count what the store commits, for any writer: `store: pods DELETED`."""
+"""Prefix of the kinds that count commits of the store, for any writer: `store: pods DELETED`."""
 
 
 def commit_kind(change: Change) -> str:
@@ -58,7 +58,7 @@ def commit_kind(change: Change) -> str:
 
 
 def resource_of(kind: str) -> str:
-    """The plural of what a kind of write or commit is about."""
+    """The plural of the resource that a kind of write or commit is about."""
     if kind.startswith(COMMITTED):
         return kind.removeprefix(COMMITTED).partition(" ")[0]
     return writes.BY_KEY[kind].sent[1]
@@ -69,7 +69,7 @@ def _plural(change: Change) -> str:
 
 
 class _Counter:
-    """Tells the one write that is struck."""
+    """Recognises the one write that is struck."""
 
     def __init__(self, run: Run, arguments: Arguments) -> None:
         self._run = run
@@ -78,14 +78,14 @@ class _Counter:
         self.call: Call | None = None
 
     def strikes(self, call: Call) -> bool:
-        """Whether it is this request; once."""
+        """Whether it is this request. True only once."""
         if not self._is_it(writes.kind_of(call)):
             return False
         self.call = call
         return True
 
     def strikes_commit(self, change: Change) -> bool:
-        """Whether it is this commit; once."""
+        """Whether it is this commit. True only once."""
         return self._is_it(commit_kind(change))
 
     def _is_it(self, kind: str | None) -> bool:
@@ -103,7 +103,7 @@ class _Counter:
 
 
 class _Crash:
-    """Has the writer crash alongside one write."""
+    """Makes the writer crash alongside one write."""
 
     def __init__(self, run: Run, arguments: Arguments) -> None:
         self._run = run
@@ -114,18 +114,18 @@ class _Crash:
         run.world.network.seen.append(self._seen)
 
     def end(self) -> None:
-        """Strike nothing any more."""
+        """Stop striking."""
         self._run.world.network.rules.remove(self._rule)
         self._run.world.network.seen.remove(self._seen)
 
     def _rule(self, call: Call) -> Verdict | None:
-        """On the writer's task."""
+        """Called on the writer's task."""
         if not self._counter.strikes(call):
             return None
         match self._moment:
             case "before":
                 self._crash(call)
-                self._run.kernel.block()  # nothing of this host runs again
+                self._run.kernel.block()  # no task of this host runs again
             case "late":
                 self._soon(call, 0.0)
                 return Verdict("late", seconds=_LATE)
@@ -135,7 +135,7 @@ class _Crash:
         return None
 
     def _seen(self, call: Call, status: int) -> None:
-        """On a task of the server's, after it was carried out."""
+        """Called on a task of the server, after the request was carried out."""
         if call is not self._counter.call:
             return
         if self._moment == "unanswered":
@@ -168,7 +168,7 @@ def _crash_at(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 class _Hidden:
-    """Holds the watches of some readers back, from a write on."""
+    """Holds back the watches of some readers, from a write on."""
 
     def __init__(self, run: Run, arguments: Arguments) -> None:
         self._run = run
@@ -186,7 +186,7 @@ class _Hidden:
         run.world.observers.append(self._committed)
 
     def end(self) -> None:
-        """Hide nothing any more."""
+        """Stop hiding."""
         network = self._run.world.network
         network.rules.remove(self._rule)
         network.seen.remove(self._seen)
@@ -195,7 +195,7 @@ class _Hidden:
         self._thaw()
 
     def _chosen(self) -> list[Program]:
-        """`leader` and `follower` are allocators, now; another word is a kind of program."""
+        """`leader` and `follower` mean the allocators with that role now; any other word is a kind of program."""
         world = self._run.world
         leader = world.leader()
         if self._reader == "leader":
@@ -233,7 +233,7 @@ class _Hidden:
             self._carried_out = True
 
     def _committed(self, change: Change) -> None:
-        """A commit that is to be hidden; or the next write of the resource after it."""
+        """Take in a commit: either the one to hide, or the next write of the resource after it."""
         if self._counter.strikes_commit(change):
             self._carried_out = True
             self._hide(commit_kind(change))
@@ -241,7 +241,7 @@ class _Hidden:
             self._next.set()
 
     def _go_on(self) -> None:
-        """On a task, from the write on."""
+        """Runs on a task, from the write on."""
         kernel = self._run.kernel
         if self._way == "restarted":
             kernel.block(SECOND // 50)

@@ -1,8 +1,9 @@
 """
 The kinds of writes that our programs send to the API server, and the lines of their code that send each.
 
-A kind is what a crash alongside it can leave behind: the patch that places a pod is one, whatever the pod. A request is
-told by its method, its path and its body. `sites_in` reads the code, so that a test finds a call that no kind names.
+Two writes are of one kind if a crash alongside them can leave the same things behind: the patch that places a pod is
+one kind, for any pod. A request's kind follows from its method, path and body. `sites_in` reads the code, so that a
+test finds a call that no kind names.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from tests.simulation.world.network import Call
 JSON = dict[str, Any]
 PROGRAMS = ("allocator", "nodeagent", "webhook")
 ANY = "*"
-"""In place of a kind: a write that the table does not know."""
+"""Used instead of a kind for a write that is not in the table."""
 _VERBS = frozenset({"create", "replace", "delete", "patch_json", "patch_merge", "patch_strategic"})
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A write as it is told apart. method: POST, PUT, PATCH or DELETE. part: the subresource, or empty."""
+    """
+    The parts of a write that its kind depends on. method: POST, PUT, PATCH or DELETE. part: the subresource, or empty.
+    """
 
     method: str
     resource: str
@@ -38,7 +41,7 @@ class Sent:
 
     @property
     def metadata(self) -> JSON:
-        """Of a body that is an object."""
+        """The metadata of a body that is an object."""
         return (self.body.get("metadata") or {}) if isinstance(self.body, dict) else {}
 
     def changes(self, annotation: str) -> bool:
@@ -47,15 +50,15 @@ class Sent:
 
     @property
     def spec(self) -> JSON:
-        """Of a body that is an object."""
+        """The spec of a body that is an object."""
         return (self.body.get("spec") or {}) if isinstance(self.body, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class WriteKind:
     """
-    A kind of write of one program. `sent`: method, resource and subresource. `only`: what else must be so; the first
-    kind of the table that fits is the one. `sites`: the calls of a `Kube` that send it, as `sites_in` names them.
+    A kind of write of one program. `sent`: method, resource and subresource. `only`: a further condition; the first
+    kind of the table that matches is used. `sites`: the calls of a `Kube` that send it, as `sites_in` names them.
     """
 
     program: str
@@ -225,7 +228,7 @@ KINDS: tuple[WriteKind, ...] = (
     WriteKind("nodeagent", "node's startup taint removed", ("PATCH", "nodes", ""), (f"{_AGENT} patch_json",)),
     WriteKind("nodeagent", "Event", ("POST", "events", ""), _EVENT),
 )
-"""In the order in which they are tried."""
+"""In the order in which they are matched."""
 UNREACHED: Mapping[str, str] = {
     "allocator.features.canary.worker:CanaryWorker._carry_out patch_merge": "no simulated cluster has canaries",
     "allocator.features.canary.worker:CanaryWorker._delete delete": "no simulated cluster has canaries",
@@ -239,7 +242,7 @@ UNREACHED: Mapping[str, str] = {
     "runtime.tokenreview:kube_review.review create": "asks, and changes nothing; /metrics is not served here",
     "runtime.tokenreview:kube_review.review create#2": "asks, and changes nothing; /metrics is not served here",
 }
-"""Calls that no kind names, and why not. Kinds that no reference run reaches stand in `references.UNREACHED`."""
+"""Calls that no kind names, with the reason. Kinds that no reference run reaches are in `references.UNREACHED`."""
 BY_KEY: Mapping[str, WriteKind] = {each.key: each for each in KINDS}
 _BY_SENT: dict[tuple[str, tuple[str, str, str]], list[WriteKind]] = {}
 for _each in KINDS:
@@ -247,12 +250,12 @@ for _each in KINDS:
 
 
 def program_of(host: str) -> str:
-    """The kind of program that runs on a host: `allocator` of `allocator-0.2`."""
+    """The kind of program on a host: `allocator` for `allocator-0.2`."""
     return host.partition("-")[0]
 
 
 def kind_of(call: Call) -> str | None:
-    """The kind of the write, as `WriteKind.key`; None for what is no write of ours."""
+    """The kind of the write, as `WriteKind.key`; None for a request that is not one of our writes."""
     program = program_of(call.host)
     if not call.is_write or program not in PROGRAMS:
         return None
@@ -279,9 +282,9 @@ def _sent(call: Call) -> Sent:
 
 def sites_in(top: Path, packages: tuple[str, ...] = ("runtime", "allocator", "nodeagent")) -> Iterator[str]:
     """
-    Each call of a `Kube` that writes, as `module:function verb`; the second of a verb in one function ends in `#2`.
+    Each call of a `Kube` that writes, as `module:function verb`. The second call of a verb in a function ends in `#2`.
 
-    A client is what is called `kube` or `_kube`, as everywhere in these packages.
+    A client is a variable named `kube` or `_kube`, as everywhere in these packages.
     """
     for package in packages:
         for path in sorted((top / package).rglob("*.py")):
@@ -303,7 +306,7 @@ _Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _defined(tree: ast.AST) -> Iterator[_Defined]:
-    """Functions and classes directly inside."""
+    """Functions and classes defined directly inside."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, _Defined):
             yield child

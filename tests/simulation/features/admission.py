@@ -1,4 +1,4 @@
-"""What happens to a pod between our webhook's answer and its storage, and to reviews on their way."""
+"""What happens to a pod between our webhook's answer and its storage, and to reviews in transit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _late(draw: Draw) -> Arguments:
 
 
 def _each_new_pod(run: Run, arguments: Arguments, act: Callable[[], None]) -> Callable[[], None]:
-    """Do it for pods that are admitted, by the plan's chance, until the returned function is called."""
+    """Do this for admitted pods, with the plan's probability, until the returned function is called."""
     chance = stream(run.plan.seed, arguments["name"])
 
     def storing(attributes: Attributes) -> None:
@@ -70,7 +70,7 @@ def _nothing(draw: Draw) -> Arguments:
 
 
 def _twice(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Ask a webhook for nothing first: its answer is lost, and the API server asks again."""
+    """Ask a webhook twice: the first answer is lost, and the API server asks again."""
     chance = stream(run.plan.seed, arguments["name"])
 
     def fault(answering: list[Program], path: str, body: bytes) -> list[Program]:

@@ -1,4 +1,4 @@
-"""Whom a fault strikes: one replica, all of them, an agent, and which of their requests and watches."""
+"""What a fault strikes: one replica, all of them, an agent, and which of their requests and watches."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ EVERY = "every program"
 
 
 def some_hosts(draw: Draw) -> str:
-    """The leader most often; else all replicas, one of them, an agent, or all programs."""
+    """Most often the leader; otherwise all replicas, one of them, an agent, or all programs."""
     one = f"allocator-{draw.rng.randrange(draw.replicas)}"
     agent = f"nodeagent-{draw.rng.choice(draw.nodes)}"
     return draw.rng.choice(("leader", "leader", "allocators", one, agent, EVERY))
 
 
 def program_of(run: Run, name: str) -> Program:
-    """The program of that name; of `leader`, the allocator that leads, or the first."""
+    """The program of that name; for `leader`, the allocator that leads, or the first one if none leads."""
     if name == "leader":
         return run.world.leader() or run.world.allocators[0]
     return next(each for each in run.world.programs() if each.name == name)
 
 
 def aimed(run: Run, hosts: str) -> Callable[[str], bool]:
-    """Whether a program is meant, by its name; who leads is looked up once, when the fault begins."""
+    """Whether the fault strikes a program, by its name. The leader is looked up once, when the fault begins."""
     if hosts == EVERY:
         return {each.name for each in run.world.programs()}.__contains__
     if hosts == "allocators":
@@ -40,7 +40,7 @@ KINDS = ("anything", "writes", "writes of pods", "writes of status", "writes of 
 
 
 def is_kind(kind: str, call: Call) -> bool:
-    """Whether a request, which is no watch, is of one of `KINDS`."""
+    """Whether a request that is not a watch is of one of `KINDS`."""
     if call.is_watch:
         return False
     parts = call.path.strip("/").split("/")

@@ -1,5 +1,5 @@
 """
-What is booked on each card: added up from the API server's objects at every commit, without the allocator's ledger.
+What is allocated on each card: added up from the API server's objects at every commit, without the allocator's ledger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GPUNODES = f"{names.GPUNODE_PLURAL}.{names.GROUP}"
 SHARES = "elasticgpus.elasticgpu.io"
 MOST_SHARERS = 48
 RESERVED = 4.5
-"""Seconds: a reservation for a pod that has not been stored lasts 5 s at least."""
+"""Seconds: a reservation for a pod that has not been stored lasts at least 5 s."""
 BOOKED_ONCE = "no card is booked twice"
 NEVER_MOVES = "a share never moves"
 NO_REJECTION = "no kubelet rejects a pod with a share"
@@ -35,8 +35,8 @@ Place = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Held:
     """
-    What one holder has of one card: bytes, percent of its cores, and whether it has the card alone. `together`: what
-    identifies a share that several pods have together; empty for one of its own.
+    What one holder has of one card: bytes, percent of its cores, and whether it has the card alone. `together`:
+    identifies a share that several pods have together; empty for a pod's own share.
     """
 
     memory: int
@@ -46,7 +46,7 @@ class Held:
 
 
 def each_once(held: Mapping[str, Held]) -> list[Held]:
-    """The shares of a card, of which several holders have some together."""
+    """The shares of a card, where a share that several holders have together counts once."""
     shares: dict[str, Held] = {}
     for holder, found in held.items():
         before = shares.get(found.together or holder, found)
@@ -60,7 +60,7 @@ def each_once(held: Mapping[str, Held]) -> list[Held]:
 
 
 def allocation_of(pod: JSON) -> Allocation | None:
-    """The share that the pod holds; None where it holds none, or has ended."""
+    """The share that the pod holds; None if it holds none, or has ended."""
     if pods.finished(pod) or names.GATE in pods.gates(pod):
         return None
     request = pods.admitted(pod)
@@ -68,7 +68,7 @@ def allocation_of(pod: JSON) -> Allocation | None:
 
 
 def held_by_pod(pod: JSON) -> dict[Place, Held]:
-    """What a pod holds, by card. A claim's share counts with the ElasticGPU."""
+    """What a pod holds, by card. A claim's share is counted with the ElasticGPU."""
     allocation, request = allocation_of(pod), pods.admitted(pod)
     if allocation is None or request is None or allocation.claim:
         return {}
@@ -89,14 +89,14 @@ def held_by_share(value: JSON) -> dict[Place, Held]:
 
 @dataclass
 class Booked:
-    """Who holds what of each card, and how large each card is."""
+    """Which holder has what of each card, and how large each card is."""
 
     holders: dict[str, dict[Place, Held]] = field(default_factory=dict)
     by_card: dict[Place, dict[str, Held]] = field(default_factory=dict)
     cards: dict[Place, Gpu] = field(default_factory=dict)
 
     def set(self, holder: str, held: dict[Place, Held]) -> None:
-        """The holder has this, and nothing else any more."""
+        """The holder now has exactly this."""
         for place in self.holders.pop(holder, {}):
             self.by_card[place].pop(holder, None)
         if held:
@@ -105,14 +105,14 @@ class Booked:
                 self.by_card.setdefault(place, {})[holder] = amount
 
     def publish(self, node: str, gpus: Iterator[Gpu] | tuple[Gpu, ...]) -> None:
-        """A node's agent reports these cards. One that shrinks or goes away keeps its holders, so the most counts."""
+        """A node's agent reports these cards. A card that shrinks or goes keeps its holders, so its maximum counts."""
         for gpu in gpus:
             before = self.cards.get((node, gpu.uuid))
             if before is None or before.usable < gpu.usable:
                 self.cards[node, gpu.uuid] = gpu
 
     def wrong(self, place: Place) -> Violation | None:
-        """How the card is booked beyond what it has."""
+        """How the card is allocated beyond what it has."""
         held = self.by_card.get(place)
         if not held:
             return None
@@ -132,7 +132,7 @@ class Booked:
         return None
 
     def take(self, change: Change) -> list[Place]:
-        """Take a change in; the cards that it concerns."""
+        """Take a change in. Returns the cards that it concerns."""
         gone = change.type == "DELETED"
         if change.resource == "pods":
             held, key = (
@@ -156,8 +156,8 @@ def _name(value: JSON) -> str:
 
 class LatePods:
     """
-    Pods that were stored so long after their review that their reservation may be over. Their share may be another's
-    by then, until the leader has failed them: that can be seen at rest alone.
+    Pods that were stored so long after their review that their reservation may have ended. Another pod may have their
+    share until the leader has failed them, so this can be checked only at rest.
     """
 
     def __init__(self, run: Run) -> None:
@@ -167,14 +167,14 @@ class LatePods:
         run.world.reviewed.append(self.review)
 
     def review(self, document: JSON) -> None:
-        """A webhook has answered."""
+        """A webhook has answered a review."""
         request = document.get("request") or {}
         metadata = (request.get("object") or {}).get("metadata") or {}
         name = request.get("name") or metadata.get("name", "")
         self._reviewed[f"{request.get('namespace', '')}/{name}"] = self._run.kernel.seconds()
 
     def take(self, change: Change) -> None:
-        """Note whether a pod that is new is late."""
+        """Note whether a new pod is late."""
         if change.resource == "pods" and change.type == "ADDED":
             at = self._reviewed.pop(_name(change.object), None)
             if at is not None and self._run.kernel.seconds() - at > RESERVED:
@@ -195,7 +195,7 @@ def _booked_once(run: Run) -> Callable[[Any], Violation | None]:
 
 
 def _booked_at_rest(run: Run) -> list[Violation]:
-    """Cards that are booked twice for good; not where a fault has excused that, since no share moves."""
+    """Cards that stay allocated twice. Not checked after a fault that excuses it, because shares do not move."""
     if run.was_suspended(BOOKED_ONCE):
         return []
     found: Booked = run.notes[BOOKED_ONCE]
@@ -227,7 +227,7 @@ def _by_kubelet(run: Run) -> Callable[[Any], Violation | None]:
 
 
 def _containers_read(run: Run) -> Callable[[Any], Violation | None]:
-    """A pod that holds a share carries what its containers' environment is read from, unless it is being ended."""
+    """A pod that holds a share carries what its containers' environment is read from, unless the pod is terminating."""
 
     def holds(change: Change) -> Violation | None:
         pod = change.object
@@ -244,12 +244,12 @@ def _containers_read(run: Run) -> Callable[[Any], Violation | None]:
 
 
 def allocation_carried(pod: JSON) -> Allocation | None:
-    """The allocation in the pod's annotation, whatever became of the pod."""
+    """The allocation in the pod's annotation, whatever the pod's state."""
     return pods.carried_allocation(pod)
 
 
 def booked(run: Run) -> Booked:
-    """What the API server's objects add up to now."""
+    """The current sum of the API server's objects."""
     found = Booked()
     store = run.world.api.store
     for each in store.scan(GPUNODES):
@@ -263,7 +263,7 @@ def booked(run: Run) -> Booked:
 
 
 def _ledgers(run: Run) -> list[Violation]:
-    """Where an allocator's ledger is not what the objects say."""
+    """Where an allocator's ledger differs from the objects."""
     expected = {
         place: (sum(h.memory for h in shares), sum(h.cores for h in shares), len(shares))
         for place, shares in ((place, each_once(held)) for place, held in booked(run).by_card.items())
@@ -289,7 +289,9 @@ def _ledgers(run: Run) -> list[Violation]:
 
 
 def _refused_room(run: Run) -> list[Violation]:
-    """Pods that were placed where kube-scheduler finds too little of what Kubernetes counts for shares."""
+    """
+    Pods that were placed where, by kube-scheduler's count, too little is left of what Kubernetes counts for shares.
+    """
     short = tuple(f"Insufficient {name}" for name in (names.GPU_MEMORY, names.GPU_CORES, names.GPU_MEMORY_LIMIT))
     wrong = []
     for pod in run.world.api.store.scan("pods"):

@@ -1,8 +1,8 @@
 """
-A serving certificate of the webhooks that expires before its successor is there.
+A serving certificate of the webhooks expires before its successor exists.
 
-The API server verifies at each new connection; those that are open go on. Each replica serves the new certificate when
-the file in its own pod has changed, or when it starts again after the Secret has.
+The API server verifies it at each new connection; open connections continue. Each replica serves the new certificate
+when the file in its own pod has changed, or when it starts again after the Secret has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulation.world.programs import Program
 
 _WHY = "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
 _SWITCHING = ("namespace.", "etcd.", "admission.late")
-"""Steps by which a namespace may have had another label when a pod in it was reviewed."""
+"""Steps that may have changed a namespace's label before a pod in it was reviewed."""
 
 
 def _drawn(draw: Draw) -> Arguments:
@@ -39,7 +39,7 @@ def _expire(run: Run, arguments: Arguments) -> Callable[[], None]:
     starts = {each.name: each.starts for each in run.world.webhooks}
 
     def serves(program: Program) -> bool:
-        """Whether a review comes through to the replica."""
+        """Whether a review reaches the replica."""
         passed = run.kernel.seconds() - began
         if program.starts != starts.get(program.name):
             return passed >= float(arguments["secret"])
@@ -58,7 +58,7 @@ def _expire(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _reviewed(run: Run) -> Callable[[Change], Violation | None]:
-    """A pod that asks for a share is stored only as a webhook has admitted it: behind its gate, or with its share."""
+    """A pod that requests a share is stored only as a webhook has admitted it: behind its gate, or with its share."""
     told = not any(step.kind.startswith(_SWITCHING) for step in run.plan.steps)
 
     def holds(change: Change) -> Violation | None:

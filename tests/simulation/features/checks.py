@@ -1,4 +1,4 @@
-"""Steps of plans that are written by hand: what holds at that moment of the plan. None of them is ever drawn."""
+"""Steps for handwritten plans: what holds at that moment of the plan. None of them is ever drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _pod(run: Run, arguments: Arguments) -> JSON | None:
 
 
 def _runs(run: Run, arguments: Arguments) -> None:
-    """The pod runs with a share by now."""
+    """By now the pod runs with a share."""
     name, pod = f"{arguments['namespace']}/{arguments['name']}", _pod(run, arguments)
     if pod is None:
         run.fail(f"pod runs: there is no pod {name}")
@@ -37,7 +37,7 @@ def _says(run: Run, arguments: Arguments) -> None:
 
 
 def _share_stays(run: Run, arguments: Arguments) -> None:
-    """The claim is bound, and its ElasticGPU is there."""
+    """The claim is bound, and its ElasticGPU exists."""
     store, key = run.world.api.store, (arguments["namespace"], arguments["name"])
     found = store.get(f"{objects.CLAIMS}.elasticgpu.io", key)
     share = objects.claim(found).share_name if found is not None else ""

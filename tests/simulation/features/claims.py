@@ -1,4 +1,4 @@
-"""ElasticGPUClaims and their classes, pods that name them, and all of it deleted in any order."""
+"""ElasticGPUClaims and their classes, pods that name them, and deletions of all of these in any order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLASSES: dict[str, JSON] = {
     "retained": {"reclaimPolicy": objects.RETAIN},
     "in-mib": {"parameters": {"memoryUnit": "MiB"}},
 }
-"""What the classes of the simulation say alongside their provisioner."""
+"""What the classes of the simulation contain in addition to their provisioner."""
 SHARE_IS_THERE = "a claim's share is there while a pod uses it"
 """The name of an invariant."""
 _OF_THE_SYSTEM = "node.kubernetes.io/"
@@ -44,7 +44,7 @@ def _made(draw: Draw) -> Arguments:
     memory = draw.rng.choice((512, 4000, 15000)) if of == "in-mib" else draw.rng.choice((1, 2, 5, 10, 14))
     made = draw.made.setdefault("claims", [])
     if made and draw.rng.random() < 0.2:
-        chosen = dict(draw.rng.choice(made))  # one that is there, or was, under the same name
+        chosen = dict(draw.rng.choice(made))  # one that exists or existed under the same name
     else:
         chosen = {"namespace": draw.rng.choice(workload.NAMESPACES), "name": draw.new("claim")}
         made.append(dict(chosen))
@@ -91,7 +91,7 @@ def _delete_share(run: Run, arguments: Arguments) -> None:
 
 
 def _release(run: Run, arguments: Arguments) -> None:
-    """An administrator deletes all ElasticGPUs whose claims are gone, as for the class `retained` he must."""
+    """An administrator deletes all ElasticGPUs whose claims are gone. The class `retained` requires this."""
     for share in list(run.world.api.store.scan(_SHARES)):
         if objects.share(share).status.phase == objects.RELEASED:
             _gone(run, paths.path(objects.GROUP_VERSION, objects.SHARES, None, share["metadata"]["name"]))
@@ -120,7 +120,7 @@ def _class(draw: Draw) -> Arguments:
 
 
 def _delete_class(run: Run, arguments: Arguments) -> None:
-    """A class is deleted, and made again a while later."""
+    """A class is deleted, and created again a while later."""
     name = arguments["name"]
     run.tell("administrator", f"deletes class {name} for {arguments['away']} s")
     _gone(run, paths.path(objects.GROUP_VERSION, objects.CLASSES, None, name))
@@ -146,7 +146,7 @@ def _prepare(run: Run) -> None:
 
 
 def _one_share(run: Run) -> Callable[[Change], Violation | None]:
-    """A claim has one ElasticGPU with a share at most."""
+    """A claim has at most one ElasticGPU with a share."""
     by_claim: dict[str, set[str]] = {}
 
     def holds(change: Change) -> Violation | None:
@@ -166,7 +166,7 @@ def _one_share(run: Run) -> Callable[[Change], Violation | None]:
 
 
 def _there_while_used(run: Run) -> Callable[[Change], Violation | None]:
-    """The ElasticGPU that a pod uses is there for as long as the pod uses it, and gives it the same cards."""
+    """The ElasticGPU that a pod uses exists for as long as the pod uses it, and gives it the same cards."""
     users: dict[str, dict[str, JSON]] = {}
 
     def holds(change: Change) -> Violation | None:
@@ -203,7 +203,7 @@ def _used(run: Run, users: dict[str, dict[str, JSON]], change: Change) -> Violat
 
 
 def _left_over(run: Run) -> list[Violation]:
-    """What is left of claims and pods that are gone, and claims whose status is not so."""
+    """What remains of claims and pods that are gone, and claims whose status is not true."""
     store = run.world.api.store
     held = (allocation_of(pod) for pod in store.scan("pods"))
     used = {allocation.claim for allocation in held if allocation is not None and allocation.claim}
@@ -241,7 +241,7 @@ def _of_claim(claim: objects.Claim, by_name: dict[str, objects.ElasticShare], us
 
 
 def _could_be_bound(run: Run) -> list[Violation]:
-    """Claims to be bound at once that no pod names, and that wait although a card has room."""
+    """Claims with immediate binding that no pod names and that wait although a card has room."""
     leader, store = run.world.leader(), run.world.api.store
     if leader is None:
         return []
@@ -264,7 +264,7 @@ def _could_be_bound(run: Run) -> list[Violation]:
 
 
 def _with_room(nodes: Iterable[NodeState], fraction: FractionRequest) -> Iterator[str]:
-    """Cards that could take one share of this size."""
+    """Cards with room for one share of this size."""
     if fraction.count > 1:
         return
     for node in nodes:

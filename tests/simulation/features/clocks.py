@@ -1,4 +1,4 @@
-"""Clocks that jump, drift, and run far too slow."""
+"""Clocks that jump, drift, or run far too slowly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _jump(draw: Draw) -> Arguments:
 
 
 def _set_wall(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Set a wall clock; it is right again when the fault ends."""
+    """Set a wall clock; it is correct again when the fault ends."""
     if arguments["program"] == SERVER:
         run.world.server.offset = arguments["by"]
         return lambda: setattr(run.world.server, "offset", 0.0)
@@ -32,7 +32,7 @@ def _set_wall(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _each_instance(run: Run, name: str, change: Callable[[Program], None]) -> None:
-    """Change every instance of a program, as they share a machine."""
+    """Change every instance of a program, because they share a machine."""
     for each in (*run.world.programs(), *run.world.leaving):
         if each.name == name:
             change(each)

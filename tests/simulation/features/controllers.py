@@ -1,4 +1,6 @@
-"""Deployments, Jobs and StatefulSets: scaled, rolled out and deleted; the machinery's controllers do the rest."""
+"""
+Deployments, Jobs and StatefulSets that are scaled, rolled out and deleted. The machinery's controllers do the rest.
+"""
 
 from __future__ import annotations
 
@@ -91,13 +93,13 @@ def _scale(run: Run, arguments: Arguments) -> None:
 
 def _rolled(draw: Draw) -> Arguments | None:
     chosen = _some(draw)
-    if chosen is None or chosen["kind"] == "Job":  # whose template may not change
+    if chosen is None or chosen["kind"] == "Job":  # its template may not change
         return None
     return {**chosen, "memory": draw.rng.choice((512, 2048, 6000))}
 
 
 def _roll(run: Run, arguments: Arguments) -> None:
-    """Another request in the template, by which all pods are replaced."""
+    """Put another request in the template, which replaces all pods."""
     run.tell("user", f"rolls {arguments['kind']} {arguments['name']} to {arguments['memory']} MiB")
     limits = {"gpufraction.io/gpu-memory": f"{arguments['memory']}Mi"}
     container = {"name": "main", "image": "cuda", "resources": {"limits": limits}}

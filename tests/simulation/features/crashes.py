@@ -1,4 +1,4 @@
-"""Programs that are killed, stopped, restarted, paused, and replaced while they live on."""
+"""Programs that are killed, stopped, restarted or paused, and programs that are replaced while they still run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRACE = 30.0
 
 
 def some_program(draw: Draw) -> str:
-    """The name of one, the leader more often than others."""
+    """The name of a program, most often the leader."""
     allocators = [f"allocator-{i}" for i in range(draw.replicas)]
     webhooks = [f"webhook-{i}" for i in range(draw.replicas)]
     agents = [f"nodeagent-{node}" for node in draw.nodes]
@@ -31,7 +31,7 @@ def _named(draw: Draw) -> Arguments:
 
 
 def _paused(draw: Draw) -> Arguments:
-    """For moments, for longer than a term, for longer than a Lease."""
+    """A pause: moments, longer than a term, or longer than a Lease."""
     return {"program": some_program(draw), "away": draw.rng.choice((0.1, 1.0, 5.0, 11.0, 20.0, 60.0))}
 
 
@@ -53,7 +53,7 @@ def _stop(run: Run, arguments: Arguments) -> None:
 
 
 def end(run: Run, program: Program) -> None:
-    """SIGTERM, and SIGKILL to the same process when its grace period is over."""
+    """Send SIGTERM, and SIGKILL to the same process when its grace period is over."""
     host = program.host
     program.stop()
 

@@ -1,5 +1,5 @@
 """
-Delivery of devices by ResourceClaims: on nodes whose label says so, containers get their cards by the claim of the pod.
+Delivery of devices by ResourceClaims: on nodes with the label for it, containers get their cards by the pod's claim.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _chosen(draw: Draw) -> Arguments:
 
 
 def _choose(run: Run, arguments: Arguments) -> None:
-    """The label of a node by which its agent delivers by claims; without it, containers get cards as before."""
+    """Set the label of a node that makes its agent deliver by claims; without it, containers get cards as before."""
     run.tell("administrator", f"has {arguments['node']} deliver by {arguments['by'] or 'the variable'}")
     path = paths.nodes(arguments["node"])
     try:
@@ -48,7 +48,7 @@ def _lost(draw: Draw) -> Arguments:
 
 
 def _lose(run: Run, arguments: Arguments) -> None:
-    """Somebody with all rights deletes one of our claims."""
+    """A user with all rights deletes one of our claims."""
     found = [each for each in run.world.api.store.scan(CLAIMS) if resourceclaims.is_ours(each["metadata"]["name"])]
     if not found:
         return
@@ -61,7 +61,7 @@ def _lose(run: Run, arguments: Arguments) -> None:
 
 
 def _prepare(run: Run) -> None:
-    """All nodes but the first deliver by claims, or the only one."""
+    """All nodes except the first deliver by claims; if there is only one node, it does."""
     for node in list(run.world.shape.cards)[1:] or list(run.world.shape.cards) if plays(run) else ():
         _choose(run, {"node": node, "by": names.BY_DRA})
 
@@ -70,7 +70,7 @@ def _prepare(run: Run) -> None:
 
 
 def untrue(pod: JSON, allocation: Allocation, claim: JSON | None) -> Violation | None:
-    """What of the claim is not what the pod's share says."""
+    """Where the claim differs from the pod's share."""
     key, name = pods.key(pod), resourceclaims.named_by(pod["spec"])
     if claim is None:
         return f"{key} has a share, and its ResourceClaim {name} is not there"
@@ -89,7 +89,7 @@ def untrue(pod: JSON, allocation: Allocation, claim: JSON | None) -> Violation |
 
 
 def _starts_on_its_cards(run: Run) -> Callable[[Change], Violation | None]:
-    """A pod that begins to run has what its claim gives. A claim that somebody deletes is not there for a while."""
+    """A pod that begins to run has what its claim gives. A claim that a user deletes is missing for a while."""
 
     def holds(change: Change) -> Violation | None:
         if change.resource != "pods" or change.type == "DELETED" or not _begins(change):
@@ -116,7 +116,7 @@ def _claim_of(run: Run, pod: JSON) -> JSON | None:
 
 
 def _claims_true(run: Run) -> list[Violation]:
-    """Pods whose claim is not what their share says, and claims without a pod."""
+    """Pods whose claim differs from their share, and claims without a pod."""
     store = run.world.api.store
     wrong, named = list[Violation](), set[Any]()
     for pod in store.scan("pods"):

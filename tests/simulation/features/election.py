@@ -1,4 +1,4 @@
-"""Who leads, and what is done to the Lease."""
+"""Which allocator leads, and what is done to the Lease."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WAIT = "at most one leads; after a change by somebody else all wait until the r
 
 
 def _at_most_one(run: Run) -> Callable[[Any], Violation | None]:
-    """Asked at each answered request too: nothing needs to be committed while two lead."""
+    """Checked at each answered request too: two can lead without a commit."""
 
     def holds(change: Any) -> Violation | None:
         leaders = [each.host.name for each in run.world.leaders() if each.host is not None]
@@ -62,7 +62,7 @@ def _at_most_one(run: Run) -> Callable[[Any], Violation | None]:
 
 
 def _with_partition(draw: Draw, arguments: JSON) -> Arguments:
-    """In one of three, the leader is cut off as well, before or after the change."""
+    """In one of three cases, the leader is also cut off, before or after the change."""
     if draw.rng.random() < 1 / 3:
         arguments |= {"cut": draw.rng.choice(("before", "after")), "gap": draw.rng.choice((0.1, 2.0, 8.0))}
     return arguments
@@ -78,12 +78,12 @@ def _edit(draw: Draw) -> Arguments:
 
 
 def lease_path() -> str:
-    """Where the Lease lives."""
+    """The path of the Lease."""
     return paths.leases(names.NAMESPACE, names.LEASE)
 
 
 def _tolerant(run: Run, change: Callable[[], object]) -> None:
-    """Do it; what the API server refuses, or does not have, is left."""
+    """Do it, and ignore what the API server refuses or does not have."""
     try:
         change()
     except KubeError as error:
@@ -91,7 +91,7 @@ def _tolerant(run: Run, change: Callable[[], object]) -> None:
 
 
 def _beside_partition(change: Callable[[Run, Arguments], None]) -> Callable[[Run, Arguments], Callable[[], None]]:
-    """The change, and around it the leader's partition where the arguments ask for one."""
+    """Make the change, with a partition of the leader around it if the arguments ask for one."""
 
     def begin(run: Run, arguments: Arguments) -> Callable[[], None]:
         if "cut" not in arguments:
@@ -125,7 +125,7 @@ def _stranger(draw: Draw) -> Arguments:
 
 
 def _take(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """A stranger writes its name over the holder's, and renews until the fault ends."""
+    """A stranger overwrites the holder's name with its own, and renews until the fault ends."""
     over: list[bool] = []
 
     def renew() -> None:
@@ -146,7 +146,7 @@ def _nothing(draw: Draw) -> Arguments:
 
 
 def _copy(run: Run, arguments: Arguments) -> Callable[[], None] | None:
-    """Take a copy of the Lease, and put it back when the fault ends."""
+    """Take a copy of the Lease, and restore it when the fault ends."""
     try:
         copy = run.user.get(lease_path())
     except KubeError as error:

@@ -12,16 +12,16 @@ from tests.simulation.features.election import ONE_LEADER
 from tests.simulation.run import Run
 
 BUMP = 1_000_000
-"""Beyond every revision that was given out, as etcdutl's `--bump-revision` is to be chosen."""
+"""Higher than every revision that was used, as `--bump-revision` of etcdutl should be chosen."""
 
 
 def _backup(draw: Draw) -> Arguments:
-    """bumped: revisions go on above all that were given out."""
+    """Take a backup. bumped: revisions continue above all that were used."""
     return {"bumped": draw.rng.choice((True, True, False))}
 
 
 def _restore_later(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Take a backup, and go back to it when the fault ends."""
+    """Take a backup, and restore it when the fault ends."""
     state = run.world.api.store.snapshot()
 
     def restore() -> None:
@@ -38,7 +38,7 @@ def _restore_later(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _apply_again(run: Run) -> None:
-    """An administrator applies our manifests: what was amiss with them at the backup is amiss again."""
+    """An administrator applies our manifests: what was wrong with them at the backup is wrong again."""
     for document in installing.to_apply(components=run.world.shape.components):
         if document["kind"] in ("CustomResourceDefinition", "ClusterRole", "Role"):
             installing.apply(run.user, document)

@@ -1,8 +1,8 @@
 """
-The fair order between namespaces, and their weights.
+The fair order among namespaces, and their weights.
 
-The order follows from what namespaces hold and from their labels alone, so an allocator that has just listed everything
-has the same: the goals of `rest` compare the queues.
+The order depends only on what namespaces hold and on their labels. So an allocator that has just listed everything has
+the same order: the goals of `rest` compare the queues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _weighed(draw: Draw) -> Arguments:
 
 
 def _weigh(run: Run, arguments: Arguments) -> None:
-    """Give the namespace a weight; one that cannot be read counts as 1, as none does."""
+    """Give the namespace a weight. A weight that cannot be read counts as 1, like a missing one."""
     run.tell("administrator", f"gives {arguments['namespace']} the weight {arguments['weight'] or 'of all'}")
     path = paths.path("v1", "namespaces", None, arguments["namespace"])
     try:

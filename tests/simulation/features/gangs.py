@@ -1,8 +1,8 @@
 """
-Pods that start together: gangs are created while leaders are killed between two of their writes.
+Pods that start together: gangs are created while leaders are killed between two writes.
 
-What is judged is what the API server has: no pod of a gang is placed before as many pods as start together were there,
-and none at admission, and in the end no pod waits for its gang alongside one of it that has its share.
+The checks use what the API server has. No pod of a gang is placed before as many pods as start together exist, and none
+is placed at admission. In the end no pod waits for its gang while another pod of the gang has its share.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _AS_A_WHOLE = (PodReason.GANG_INCOMPLETE, PodReason.GANG_DOES_NOT_FIT)
 
 
 _ASKS = ("limits", "requests", "more")
-"""The arguments of `pod.create` by which a pod asks for its share."""
+"""The arguments of `pod.create` by which a pod requests its share."""
 
 
 def _gang(draw: Draw) -> Arguments:
-    """A few pods that start together, most often of one kind, and sometimes fewer or more than they say."""
+    """A few pods that start together, most often of one kind. Sometimes they are fewer or more than they declare."""
     name, size = draw.new("gang"), draw.rng.randint(2, 5)
     minimum = max(2, size + draw.rng.choice((0, 0, 0, 0, -1, 1)))
     first = workload.pod_of(draw)
@@ -53,16 +53,17 @@ _SEEN = "pods that gangs have had"
 
 
 class Starts:
-    """Judges each placement of a pod of a gang."""
+    """Checks each placement of a pod of a gang."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        # Also those that a restored store has not: what was decided a moment before is written a moment after.
+        # Includes pods that a restored store no longer has: the allocator writes its last decisions a moment after the
+        # restore.
         self._seen: dict[GangKey, set[str]] = run.notes.setdefault(_SEEN, {})
         self._placed: set[str] = set()
 
     def holds(self, change: Change) -> Violation | None:
-        """Take the change in. What is wrong with it, or None."""
+        """Take the change in. Returns what is wrong with it, or None."""
         if change.resource != "pods" or change.type == "DELETED":
             return None
         pod: dict[str, Any] = change.object

@@ -1,8 +1,8 @@
 """
-Shares that compute nothing: pods that agreed to it give way for pods that wait, after a warning.
+Idle shares: pods that agreed to it give way to waiting pods, after a warning.
 
-Each card shows who computes on it: the pods that the plan lets compute, and nobody else. What the leader warns and
-evicts is read from its log and judged by what the API server had, and by who really computed.
+Each card shows which pods compute on it: exactly those that the plan lets compute. The leader's log shows which pods it
+warns and evicts. The checks compare that with what the API server had, and with which pods really computed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _CONSENTS = ("1s", "5s", "20s", "1m", "0")
 _LOOKS = 10.0
 """Seconds between two looks of an agent at its cards."""
 _QUIET = 60.0
-"""Seconds after which every agent that runs calls a share idle that has never computed."""
+"""Seconds after which every running agent reports a share as idle that has never computed."""
 _DRIFT = 1.03
 """How much faster than real time a clock may run."""
 _WAITED = 60.0
-"""Seconds for which a pod counts as one that room was made for after it waited last."""
+"""Seconds after its last wait for which a pod still counts as one that room was made for."""
 _BLIND = ("watches.", "apiserver.", "requests.", "partition.", "program.paused", "clock.", "etcd.", "node.", "rights.")
-"""Faults by which the leader may hear late, or of another time, what an agent says."""
+"""Faults that can make the leader hear an agent's report late, or with a wrong time."""
 _NOTE = "idle"
 
 
@@ -52,14 +52,14 @@ _NOTE = "idle"
 
 
 def _agreeing(draw: Draw) -> dict[str, Any]:
-    """A pod that agrees to give way, or says that it does not."""
+    """A pod that agrees to give way, or says that it does not agree."""
     found = workload.pod_of(draw)
     annotations = {**(found.get("annotations") or {}), str(names.IDLE_AFTER): draw.rng.choice(_CONSENTS)}
     return {**found, "annotations": annotations}
 
 
 def _notebooks(draw: Draw) -> Arguments:
-    """Many that agree, each with much of a card, and run until somebody ends them. Some compute from the start."""
+    """Many agreeing pods, each with much of a card, that run until a user ends them. Some compute from the start."""
     made = [{**_agreeing(draw), **_large(draw)} for _ in range(draw.rng.randint(4, 12))]
     plain = [{key: value for key, value in each.items() if key in _PLAIN} for each in made]
     return {"pods": plain, "work": [each["name"] for each in plain if draw.rng.random() < 0.25]}
@@ -73,7 +73,7 @@ def _open(run: Run, arguments: Arguments) -> None:
 
 
 def _trainings(draw: Draw) -> Arguments:
-    """Some that want much of a card, and find it held by others."""
+    """Some pods that request much of a card and find it held by others."""
     made = [{**workload.pod_of(draw), **_large(draw)} for _ in range(draw.rng.randint(1, 4))]
     return {"pods": [{key: each[key] for key in (*_PLAIN, "runs") if key in each} for each in made]}
 
@@ -91,7 +91,7 @@ def _working(draw: Draw) -> Arguments | None:
 
 
 def _work(run: Run, arguments: Arguments) -> None:
-    """The pod computes, and ends that after `seconds`, if ever. One that does not run yet begins as it starts."""
+    """The pod computes, and stops after `seconds`, if set. A pod that does not run yet begins when it starts."""
     who = f"{arguments['namespace']}/{arguments['name']}"
     found = shares(run)
     run.tell("user", f"{who} computes")
@@ -107,7 +107,7 @@ def _agreed(draw: Draw) -> Arguments:
 
 
 def _agree(run: Run, arguments: Arguments) -> None:
-    """The label by which a namespace agrees; one that cannot be read is no consent."""
+    """The label by which a namespace agrees. A label that cannot be read is no consent."""
     run.tell("administrator", f"lets idle pods of {arguments['namespace']} give way after {arguments['after']}")
     path = paths.path("v1", "namespaces", None, arguments["namespace"])
     try:
@@ -121,18 +121,18 @@ def plays(run: Run) -> bool:
     return EVICTS in run.plan.shape.get("flags", {}).get("allocator", ())
 
 
-# -- who computes ----------------------------------------------------------------------------------------------------
+# -- which pods compute ----------------------------------------------------------------------------------------------
 
 
 class Shares:
-    """Who computes, since when, and what the drivers show of it."""
+    """Which pods compute, since when, and what the drivers show of it."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.since: dict[str, float] = {}
         """By the keys of the pods that compute, in seconds."""
         self.ever: set[str] = set()
-        """Those that ever computed."""
+        """Pods that have ever computed."""
 
     def compute(self, who: str) -> None:
         """The pod of that key computes from now on."""
@@ -141,7 +141,7 @@ class Shares:
         self.show()
 
     def rest(self, who: str) -> None:
-        """It computes no more."""
+        """The pod stops computing."""
         self.since.pop(who, None)
         self.show()
 
@@ -151,12 +151,12 @@ class Shares:
             self.show()
 
     def show(self) -> None:
-        """Let the drivers show who computes now."""
+        """Make the drivers show which pods compute now."""
         for node in self._run.world.cards:
             self._run.world.show_again(node)
 
     def shown(self, node: str, cards: str) -> str:
-        """The description of the node's cards, with who computes on each."""
+        """The description of the node's cards, with the pods that compute on each."""
         busy: dict[str, dict[str, int]] = {}
         for pod in self._run.world.api.store.scan("pods"):
             if pods.key(pod) in self.since and pod["spec"].get("nodeName") == node:
@@ -177,7 +177,7 @@ class Shares:
 
 
 def _containers(pod: JSON) -> dict[str, list[str]]:
-    """By UUID of the card the ids of the pod's running containers that have a share of it."""
+    """For each card's UUID, the ids of the pod's running containers that have a share of it."""
     ids = {
         each["name"]: str(each.get("containerID", "")).rpartition("//")[2]
         for each in (pod.get("status") or {}).get("containerStatuses") or ()
@@ -192,7 +192,7 @@ def _containers(pod: JSON) -> dict[str, list[str]]:
 
 
 def shares(run: Run) -> Shares:
-    """The run's."""
+    """The `Shares` of the run."""
     found: Shares = run.notes[_NOTE]
     return found
 
@@ -203,34 +203,36 @@ def _prepare(run: Run) -> None:
             run.world.disguise_cards(node, lambda cards, n=node: shares(run).shown(n, cards))  # type: ignore[misc]
 
 
-# -- who may be evicted ----------------------------------------------------------------------------------------------
+# -- which pods may be evicted ---------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Said:
-    """What an agent said last of a pod that it calls idle, and when that was written."""
+    """What an agent last reported about a pod that it calls idle, and when that was written."""
 
     lasted: float
     at: float
 
 
 class GivesWay:
-    """Judges each warning and each eviction of an idle pod by what the API server had."""
+    """Checks each warning and each eviction of an idle pod against what the API server had."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         found = run.notes.get(_NOTE)
         if found is not None:
-            found.show()  # of a restored store: other pods are there, and none of them has changed
+            found.show()  # For a restored store: other pods exist, and none of them has changed.
         self._shares: Shares = run.notes.setdefault(_NOTE, found or Shares(run))
         self._here: dict[str, JSON] = {}
         """By key."""
         self._keys: dict[str, str] = {}
         """By uid."""
         self._waited: dict[str, tuple[int, float]] = {}
-        """By uid the priority of each pod that waits or waited, and until when; infinite where it still does."""
+        """
+        For each uid, the priority of a pod that waits or waited, and until when it waited; infinite if it still waits.
+        """
         self._agreed: dict[str, int] = {}
-        """The shortest time after which pods of a namespace give way, of all that it ever agreed to."""
+        """The shortest time after which pods of a namespace give way, of all times that it ever agreed to."""
         self._said: dict[str, _Said] = {}
         """By uid."""
         self._warned: dict[tuple[str, str], float] = {}
@@ -239,7 +241,7 @@ class GivesWay:
         run.heard.append(self._heard)
 
     def holds(self, change: Change) -> Violation | None:
-        """Take the change in. What an eviction before it did wrong, or None."""
+        """Take the change in. Returns what an eviction before it did wrong, or None."""
         self.take(change)
         return self._wrong.pop() if self._wrong else None
 
@@ -263,7 +265,7 @@ class GivesWay:
         self._shares.take(change)
 
     def _take_report(self, report: IdleReport) -> None:
-        """Who computes is not called idle from the next look on; an agent writes at once then."""
+        """Take a report in. From the next look on, a computing pod is not reported as idle; an agent writes at once."""
         for uid in report.shares:
             self._said[uid] = _Said(float(report.lasted(uid) or 0), self._now())
             key = self._keys.get(uid, "")
@@ -316,7 +318,7 @@ class GivesWay:
         return None
 
     def _not_idle(self, key: str, victim: JSON, after: int, warned: float) -> Violation | None:
-        """Whether the agent had not said that it is idle, or it computed all the time."""
+        """Whether the agent had not reported the pod as idle, or the pod computed all the time."""
         said, works = self._said.get(pods.uid(victim)), self._shares.since.get(key)
         if said is None:
             return f"{key} is evicted, and its agent never called it idle"
@@ -339,7 +341,7 @@ def grace_of(run: Run) -> float:
 
 
 def hears_late(run: Run) -> bool:
-    """Whether a plan has faults by which the leader hears late what an agent says."""
+    """Whether a plan has faults that make the leader hear late what an agent reports."""
     return any(step.kind.startswith(_BLIND) for step in run.plan.steps)
 
 
@@ -347,13 +349,13 @@ def hears_late(run: Run) -> bool:
 
 
 def _listed(run: Run) -> dict[str, int]:
-    """How long each pod has been idle as its agent said last, by uid."""
+    """By uid, how long each pod has been idle by its agent's last report."""
     reports = map(idle_from_object, run.world.api.store.scan(GPUNODES))
     return {uid: report.lasted(uid) or 0 for report in reports for uid in report.shares}
 
 
 def _called_idle(run: Run) -> list[Violation]:
-    """Pods that compute and are called idle, or that have never computed and are not."""
+    """Pods that compute and are reported as idle, and pods that have never computed and are not reported."""
     if not plays(run):
         return []
     found, listed = shares(run), _listed(run)
@@ -369,15 +371,12 @@ def _called_idle(run: Run) -> list[Violation]:
 
 
 def _quiet(run: Run, pod: JSON, cards: set[str]) -> bool:
-    """
-    Whether an agent can tell that the pod computes nothing: all of its shares are of containers that have run for long
-    enough.
-    """
+    """Whether an agent can detect that the pod computes nothing: its containers with shares have run long enough."""
     allocation, status = allocation_of(pod), pod.get("status") or {}
     if allocation is None or allocation.claim or pod["metadata"].get("deletionTimestamp"):
         return False
     if allocation.node not in run.world.cards:
-        return False  # of a node that has joined, whose driver does not tell who computes
+        return False  # of a node that has joined; its driver does not show which pods compute
     since = BEGINNING + run.kernel.seconds() - _QUIET - 2 * _LOOKS
     running = {
         each["name"]
@@ -390,7 +389,7 @@ def _quiet(run: Run, pod: JSON, cards: set[str]) -> bool:
 
 def _makes_room(run: Run) -> list[Violation]:
     """
-    Pods that wait although one idle pod has agreed to give way for them, and its share would be enough.
+    Pods that wait although an idle pod has agreed to give way, and its share would be enough for them.
 
     While a node is reserved for a pod of higher priority, no room is made for others.
     """
@@ -407,7 +406,7 @@ def _makes_room(run: Run) -> list[Violation]:
         for victim in due:
             held = held_by_pod(victim)
             if any(each.together for each in held.values()):
-                continue  # other pods may have the share too
+                continue  # other pods may get the share too
             if waits.priority >= priority_of(victim) and _fits_without(view, waits, held):
                 wrong.append(f"{waits.key} waits, and {pods.key(victim)} is idle and agreed to give way")
                 break
@@ -415,7 +414,7 @@ def _makes_room(run: Run) -> list[Violation]:
 
 
 def _due(run: Run) -> Iterator[JSON]:
-    """The pods that have been idle for as long as they agreed to, whom neither a budget nor our policy protects."""
+    """The pods that have been idle for as long as they agreed to, and that neither a budget nor our policy protects."""
     store, listed = run.world.api.store, _listed(run)
     labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in store.scan("namespaces")}
     for pod in store.scan("pods"):
@@ -434,7 +433,7 @@ def _due(run: Run) -> Iterator[JSON]:
 
 
 def _fits_without(view: SchedulerView, waits: QueuedPodView, held: Mapping[Place, Held]) -> bool:
-    """Whether the pod would be placed where that share was."""
+    """Whether the pod would be placed if that share were free."""
     nodes = tuple(_without(node, held) for node in view.nodes)
     (outcome,) = debug.one_cycle(replace(view, nodes=nodes, queue=(waits,)))
     return outcome.code == "Placed"

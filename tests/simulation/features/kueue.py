@@ -1,8 +1,8 @@
 """
-Kueue's check `gpufraction.io/fits`: each Workload that has quota asks whether all of its pods fit.
+Kueue's check `gpufraction.io/fits`: each Workload with quota asks whether all of its pods fit.
 
-Kueue is played: it reserves quota for each Workload at once, creates the pods of one whose check is Ready, takes the
-quota of one back whose check says Retry, and gives one up whose check says Rejected.
+Kueue is simulated: it reserves quota for each Workload at once. It creates a Workload's pods if the check is Ready,
+takes the quota back if the check is Retry, and gives the Workload up if the check is Rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MIB = (3000, 5000, 7000, 9000, 15000, 40000)
 _EVERY = 1.0
 """Seconds between two looks of Kueue."""
 _RECENT = 5.0
-"""Seconds: what was placed so lately may have been placed after the answer was found."""
+"""Seconds: a pod placed more recently than this may have been placed after the answer was computed."""
 _IN_CONDITIONS = {True: "True", False: "False"}
 
 
@@ -43,7 +43,7 @@ def plays(run: Run) -> bool:
     return COMPONENT in run.plan.shape.get("components", ())
 
 
-# -- what users do ---------------------------------------------------------------------------------------------------
+# -- users' actions --------------------------------------------------------------------------------------------------
 
 
 def _made(draw: Draw) -> Arguments:
@@ -158,7 +158,7 @@ def _look(run: Run, kube: Kube, found: JSON) -> None:
 
 
 def _start(run: Run, kube: Kube, found: JSON) -> None:
-    """Create the Workload's pods, as its Job does; one that is refused, such as by a quota, is never there."""
+    """Create the Workload's pods, as its Job does. A pod that is refused, for example by a quota, is never created."""
     (pod_set,) = found["spec"]["podSets"]
     for number in range(pod_set["count"]):
         template = pod_set["template"]
@@ -223,7 +223,7 @@ def _entry(found: JSON) -> JSON:
 
 
 def state_of(found: JSON) -> str:
-    """What our check says of the Workload; empty where nobody asks."""
+    """The state of our check for the Workload; empty if nothing asks for it."""
     return str(_entry(found).get("state", ""))
 
 
@@ -235,14 +235,14 @@ def _key(found: JSON) -> str:
 
 
 def _asked(found: JSON) -> tuple[int, int]:
-    """How many pods the Workload has, and the bytes that each asks for."""
+    """How many pods the Workload has, and how many bytes each requests."""
     (pod_set,) = found["spec"]["podSets"]
     limits = pod_set["template"]["spec"]["containers"][0]["resources"]["limits"]
     return pod_set["count"], int(limits[names.GPU_MEMORY].removesuffix("Mi")) << 20
 
 
 class Answers:
-    """Judges each answer by what the cards had."""
+    """Checks each answer against what the cards had."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -250,7 +250,7 @@ class Answers:
         self._since: dict[str, float] = {}
         """Since when each holder holds something."""
         self._cards: dict[Place, tuple[int, float]] = {}
-        """The usable bytes of each card, and when it was there last."""
+        """The usable bytes of each card, and when it last existed."""
 
     def holds(self, change: Change) -> Violation | None:
         """What is wrong with an answer."""
@@ -275,7 +275,7 @@ class Answers:
         return f"{_key(change.object)} is Ready, and of {count} pods {found} fit" if found < count else None
 
     def room(self, size: int) -> int:
-        """How many shares of this size the cards of a moment ago have room for, alongside what was there then."""
+        """How many shares of this size the cards of a moment ago have room for, in addition to what they held then."""
         earlier = self._run.kernel.seconds() - _RECENT
         left = {place: usable for place, (usable, seen) in self._cards.items() if seen >= earlier}
         for place, held in self._booked.by_card.items():
@@ -286,7 +286,7 @@ class Answers:
 
 
 def _answered(run: Run) -> list[Violation]:
-    """Workloads whose check nobody answers, and our check where nobody says that he does."""
+    """Workloads whose check nothing answers, and our AdmissionCheck if nothing reports that it is served."""
     if not plays(run):
         return []
     store = run.world.api.store
@@ -304,7 +304,7 @@ def _asking(found: Iterable[JSON]) -> Iterator[JSON]:
 
 
 def _not_told_to_wait(run: Run) -> list[Violation]:
-    """Workloads that wait although all of their pods fit, by the leader's own ledger, and nobody else waits."""
+    """Workloads that wait although all of their pods fit, by the leader's own ledger, and nothing else waits."""
     leader = run.world.leader()
     if not plays(run) or leader is None:
         return []

@@ -1,8 +1,8 @@
 """
-What a program still remembers of objects that are gone: their uids, looked for in everything that it holds.
+What a program still remembers of objects that are gone: the search looks for their uids in everything that it holds.
 
 The walk goes through the objects of our own modules, what functions are bound to, mappings, sequences and sets. It
-takes no lock, since nothing else runs meanwhile.
+takes no lock, because nothing else runs at the same time.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from tests.simulation.world.programs import Program
 
 _OURS = ("allocator.", "contract.", "runtime.")
 _PASSING = (
-    "._rounds._lacks",  # no more than the pods that were tried in the last cycle
-    "._rounds._tried",  # the same, also of one that leads no more
-    "._cards[][][][]",  # the objects of cards as one that leads no more wrote them last
-    "._capacities._reported[][]",  # what one that leads no more reported last
+    "._rounds._lacks",  # no more than the pods that were checked in the last cycle
+    "._rounds._tried",  # the same, also in a former leader
+    "._cards[][][][]",  # the objects of cards as a former leader last wrote them
+    "._capacities._reported[][]",  # what a former leader last reported
     ".overcommit._overcommitted[]",  # the same
     ".overcommit._reported[][]",  # the same
     ".overcommit._uncounted[]",  # the same
-    "._giving_way._warned",  # for as long as a warning stands
-    "._records._news[].uid",  # Events that one that leads no more had not written; it writes them if it leads again
-    "._taken_by[]._expected",  # nodes that one that leads no more expected last
+    "._giving_way._warned",  # for as long as a warning lasts
+    "._records._news[].uid",  # Events that a former leader had not written; it writes them if it leads again
+    "._taken_by[]._expected",  # nodes that a former leader last expected
     "._observed.refuted[]",  # one version of a Lease, until a later one looks released and is not
-    "._found[].uid",  # no more than the pods that were idle when somebody waited last
-    "._gangs[]._read[]",  # a plan as the annotation of a pod that is there has it
+    "._found[].uid",  # no more than the pods that were idle when a pod last waited
+    "._gangs[]._read[]",  # a plan as stated in the annotation of an existing pod
     ".share.claim_uid",  # the API server's own ElasticGPU says so
-    ".allocation.shared",  # the annotation of a pod says so, whose own uid is alongside it
+    ".allocation.shared",  # the annotation of a pod says so, next to that pod's own uid
 )
-"""How the way to what may name something that is gone ends, and why that is bounded."""
+"""How the paths end that may lead to an object that is gone, and why each is bounded."""
 _LAST = "._trial._trial."
-"""On the way to the cluster in which a Workload was tried last: until the next one is."""
+"""Part of the path to the cluster in which a Workload was last tried; it lasts until the next one is tried."""
 
 
 def of(run: Run, programs: Iterable[tuple[str, Any]]) -> list[Violation]:
-    """Where each program remembers what is gone, by the way to it. Each comes with what the walk begins with."""
+    """Where each program remembers objects that are gone, by path. `programs`: names, and where the walk begins."""
     store = run.world.api.store
     gone = {uid for uid in run.uids if not store.has_uid(uid)}
     wrong = []
@@ -57,15 +57,15 @@ def of(run: Run, programs: Iterable[tuple[str, Any]]) -> list[Violation]:
 
 
 def root_of(run: Run, program: Program) -> dict[str, Any]:
-    """What a program that runs consists of: what its start returned, and what its threads run."""
+    """What a running program consists of: what its start returned, and what its threads run."""
     threads = [task.thread for task in run.kernel.tasks(program.host)] if program.host is not None else []
     targets = {thread.name: thread.target for thread in threads if thread is not None}
     return {"allocator": program.running.allocator, **targets}
 
 
 def walk(value: Any) -> Iterator[tuple[str, Any]]:
-    """All that can be reached from the value, with the way to it; an object once, texts each time."""
-    seen: dict[int, Any] = {}  # with the objects, so that no other gets the place of one
+    """Everything that can be reached from the value, with its path. Objects come once, texts each time."""
+    seen: dict[int, Any] = {}  # kept with the objects, so that no new object gets the identity of an old one
     left: deque[tuple[str, Any]] = deque([("", value)])
     while left:
         way, found = left.popleft()
@@ -108,7 +108,7 @@ def _attributes(value: Any) -> list[str]:
 
 
 def _fields(value: Any) -> tuple[str, ...]:
-    """Those of a named tuple."""
+    """The fields of a named tuple."""
     found = getattr(type(value), "_fields", ())
     return found if isinstance(found, tuple) and isinstance(value, tuple) else ()
 

@@ -1,4 +1,4 @@
-"""Nodes that fall silent, go away and return; cards that fail, change and vanish; agents that say nothing."""
+"""Nodes that fall silent, leave and return; cards that fail, change and vanish; agents that report nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _other(draw: Draw) -> Arguments:
 
 
 def _silence(run: Run, node: str) -> None:
-    """Neither the kubelet nor the agent of the node says anything more."""
+    """Neither the kubelet nor the agent of the node writes any more."""
     run.world.machinery.fail_node(node)
     run.world.agents[node].kill()
 
@@ -44,7 +44,7 @@ def _vanish(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _exchange(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """The machine comes back under the same name with other cards."""
+    """The machine comes back with the same name and other cards."""
     node = arguments["node"]
     _silence(run, node)
 
@@ -57,7 +57,7 @@ def _exchange(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _clear(run: Run, node: str) -> None:
-    """A minute later an administrator deletes the pods that hold a card which the node has no more."""
+    """A minute later an administrator deletes the pods that hold a card which the node no longer has."""
     run.kernel.block(60 * SECOND)
     present = {card.uuid for card in cards_from_text(run.world.cards[node], node=node)}
     for pod in run.world.api.store.scan("pods"):
@@ -106,7 +106,7 @@ def _change(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _shrink(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Every card of the node has half of its memory, as with a mode that reserves some."""
+    """Every card of the node has half of its memory, as in a mode that reserves some."""
     return run.world.disguise_cards(arguments["node"], lambda cards: json.dumps({"gpus": _halved(cards)}))
 
 

@@ -1,7 +1,7 @@
 """
-Card hours: of all allocators, whenever they start and end, one counts each moment.
+Card hours: exactly one allocator counts each moment, whenever allocators start and end.
 
-What each of them answered for is read from its meter, also of one that was killed, whose memory is still there.
+The time that each allocator counted is read from its meter. This includes killed allocators, whose memory still exists.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from tests.simulation.world.programs import Program
 
 ONCE = "each moment is counted once"
 _UNTOLD = ("clock.", "etcd.", "lease.")
-"""Faults by which nobody can tell how much time has passed: of clocks, and of the record that says who leads."""
+"""Faults after which it is unclear how much time has passed: of clocks, and of the Lease with its leader."""
 _LOSING = ("requests.", "partition.")
-"""Faults by which a renewal may be carried out without its answer: up to there nobody counts, rather than two."""
+"""
+Faults after which a renewal may have been carried out without its answer. Nothing counts that time, rather than two.
+"""
 _ROUNDED = 0.01
 _LATER = 8.0
-"""Seconds at most that the leader has not counted yet."""
+"""At most this many seconds are not counted yet by the leader."""
 
 
 class Meters:
@@ -34,14 +36,14 @@ class Meters:
         self._run = run
         self._workers: dict[str, Any] = {}
         self.since: float | None = None
-        """When somebody began to lead first, in seconds."""
+        """When an allocator first began to lead, in seconds."""
         self.led: dict[str, None] = {}
         """The hosts that ever led."""
         run.notes[ONCE] = self
         run.world.network.seen.append(lambda call, status: self._note_leaders())
 
     def holds(self, change: Any) -> Violation | None:
-        """At each renewal of the Lease: what was counted by all is no more than the time since the first one."""
+        """At each renewal of the Lease: all together have counted no more than the time since the first renewal."""
         if change.resource != "leases.coordination.k8s.io" or change.object["metadata"]["name"] != names.LEASE:
             return None
         now = self._run.kernel.seconds()
@@ -50,7 +52,7 @@ class Meters:
         return too_much(self.answered(), now - self.since) if told(self._run) else None
 
     def _note_leaders(self) -> None:
-        """At each answered request: one that is killed right after it was told that it leads has led, too."""
+        """At each answered request: an allocator that is killed right after it learns that it leads counts, too."""
         self.led |= dict.fromkeys(each.host.name for each in self._run.world.leaders() if each.host is not None)
 
     def _look(self) -> None:
@@ -61,17 +63,17 @@ class Meters:
                     self._workers[each.host.name] = found
 
     def answered(self) -> dict[str, float]:
-        """Seconds for which each of them answered."""
+        """Seconds that each of them counted."""
         return {name: worker._meter.answered() for name, worker in self._workers.items()}
 
 
 def told(run: Run) -> bool:
-    """Whether the plan has nothing by which the time itself is in doubt."""
+    """Whether the plan has no fault that puts the time itself in doubt."""
     return not any(step.kind.startswith(_UNTOLD) for step in run.plan.steps)
 
 
 def worker_of(run: Run, program: Program) -> MeteringWorker | None:
-    """The worker of a program that runs; None where it has not started yet."""
+    """The worker of a running program; None if it has not started yet."""
     if program.running is None:
         return None
     found = (each for _, each in leftovers.walk(leftovers.root_of(run, program)) if isinstance(each, MeteringWorker))
@@ -79,7 +81,7 @@ def worker_of(run: Run, program: Program) -> MeteringWorker | None:
 
 
 def loses(run: Run) -> bool:
-    """Whether the plan has faults by which time may go uncounted: also a crash in place of the answer to a renewal."""
+    """Whether the plan has faults that can leave time uncounted, such as a crash instead of the answer to a renewal."""
     return any(step.kind.startswith(_LOSING) or _crashes_unanswered(step) for step in run.plan.steps)
 
 
@@ -89,21 +91,21 @@ def _crashes_unanswered(step: Step) -> bool:
 
 
 def too_much(answered: Mapping[str, float], elapsed: float) -> Violation | None:
-    """Whether all together answered for more than the time that has passed."""
+    """A violation if all together counted more than the time that has passed."""
     total = sum(answered.values())
     return f"{dict(answered)} are {total:.3f} s, in {elapsed:.3f} s" if total > elapsed + _ROUNDED else None
 
 
 def too_little(answered: Mapping[str, float], elapsed: float) -> Violation | None:
-    """Whether all together answered for much less."""
+    """A violation if all together counted much less."""
     total = sum(answered.values())
     return f"{dict(answered)} are {total:.3f} s of {elapsed:.3f} s" if total < elapsed - _LATER else None
 
 
 def _all_counted(run: Run) -> list[Violation]:
     """
-    All time is counted where one allocator has led all the time. One that ends loses with its memory what it had not
-    counted yet, and one that never learns of its last renewals does not count up to these.
+    All time is counted if one allocator has led all the time. An allocator that ends loses what it had not counted yet.
+    One that never learns of its last renewals does not count up to them.
     """
     meters = run.notes[ONCE]
     answered = meters.answered()

@@ -1,4 +1,4 @@
-"""Namespaces: whether we look after them, their quotas and limits, and one that is deleted and made again."""
+"""Namespaces: whether gpufraction serves them, their quotas and limits, and one that is deleted and created again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _switched(draw: Draw) -> Arguments:
 
 
 def _switch(run: Run, arguments: Arguments) -> None:
-    """Set the label by which we look after a namespace, or remove it."""
+    """Set or remove the label that makes gpufraction serve a namespace."""
     run.tell("administrator", f"switches {arguments['namespace']} {'on' if arguments['on'] else 'off'}")
     value = names.INJECT_ENABLED if arguments["on"] else None
     run.user.patch_merge(_path(arguments["namespace"]), {"metadata": {"labels": {names.INJECT_LABEL: value}}})
@@ -40,7 +40,7 @@ def _limited(draw: Draw) -> Arguments:
 
 
 def _limit(run: Run, arguments: Arguments) -> None:
-    """A ResourceQuota; without an amount of memory, it is deleted."""
+    """Set a ResourceQuota; delete it if no amount of memory is given."""
     run.tell("administrator", f"sets the quota of {arguments['namespace']} to {arguments['memory'] or 'none'}")
     hard = {f"requests.{names.GPU_MEMORY}": arguments["memory"], "pods": str(arguments["pods"])}
     _set(
@@ -57,7 +57,7 @@ def _ranged(draw: Draw) -> Arguments:
 
 
 def _range(run: Run, arguments: Arguments) -> None:
-    """A LimitRange of CPU and of our accounting resource; without any, it is deleted."""
+    """Set a LimitRange of CPU and of our accounting resource; delete it if neither is given."""
     item: JSON = {"type": "Container"}
     if arguments["default"]:
         item["defaultRequest"] = {"cpu": arguments["default"]}
@@ -68,7 +68,7 @@ def _range(run: Run, arguments: Arguments) -> None:
 
 
 def _set(run: Run, plural: str, kind: str, namespace: str, spec: JSON | None) -> None:
-    """Make the namespace's object of that kind, change it, or delete it."""
+    """Create, change or delete the namespace's object of that kind."""
     path = paths.path("v1", plural, namespace)
     if spec is None:
         try:
@@ -89,7 +89,7 @@ def _passing(draw: Draw) -> Arguments:
 
 
 def _pass(run: Run, arguments: Arguments) -> None:
-    """The namespace comes with its pods, stays for a while, and goes with all that is in it."""
+    """The namespace is created with its pods, stays for a while, and is deleted with everything in it."""
     run.tell("user", f"makes namespace {PASSING} for {arguments['stays']} s")
     labels = {str(names.INJECT_LABEL): names.INJECT_ENABLED}
     head: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PASSING, "labels": labels}}
@@ -111,7 +111,7 @@ def _pass(run: Run, arguments: Arguments) -> None:
 
 
 def _terminating(run: Run) -> list[Violation]:
-    """Namespaces that are deleted and do not go."""
+    """Namespaces that are being deleted and do not go away."""
     store = run.world.api.store
     wrong = []
     for each in store.scan("namespaces"):

@@ -1,4 +1,4 @@
-"""Nodes that administrators look after: cordoned, drained, tainted, labelled, taken away and given back."""
+"""Nodes that administrators maintain: cordoned, drained, tainted, labelled, removed and returned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.run import Run
 ZONE = "example.com/zone"
 TAINT = {"key": "example.com/reserved", "value": "yes"}
 _TRIES, _PAUSE = 10, 3.0
-"""How often a drain tries to evict a pod whose budget forbids it, and seconds between two tries."""
+"""How often a drain tries to evict a pod whose budget forbids it, and the seconds between two attempts."""
 
 
 def _node(name: str) -> str:
@@ -44,7 +44,7 @@ def _uncordon(run: Run, arguments: Arguments) -> None:
 
 
 def _drain(run: Run, arguments: Arguments) -> None:
-    """`kubectl drain`: cordon, and evict every pod that is there; uncordon after a while."""
+    """`kubectl drain`: cordon, evict every pod, and uncordon after a while."""
     node = arguments["node"]
     _cordon(run, arguments)
     there = [pod for pod in run.world.api.store.scan("pods") if pod["spec"].get("nodeName") == node]
@@ -85,7 +85,7 @@ def _tainted(draw: Draw) -> Arguments:
 
 
 def _taint(run: Run, arguments: Arguments) -> None:
-    """Taint the node in this way; without an effect, take the taint away."""
+    """Taint the node like this; without an effect, remove the taint."""
     effect = arguments["effect"]
     found = run.world.api.store.get("nodes", ("", arguments["node"]))
     if found is None:
@@ -116,7 +116,7 @@ def _removed(draw: Draw) -> Arguments:
 
 
 def _remove(run: Run, arguments: Arguments) -> None:
-    """The machine goes, with its agent and its pods, and one of the same name comes a while later."""
+    """The machine goes away with its agent and its pods, and one of the same name joins a while later."""
     name, store = arguments["node"], run.world.api.store
     found = store.get("nodes", ("", name))
     if found is None:
@@ -136,7 +136,7 @@ def _remove(run: Run, arguments: Arguments) -> None:
 
 
 def _collect(run: Run, pod: JSON) -> None:
-    """What kube-controller-manager does to a pod of a node that is not there."""
+    """What kube-controller-manager does to a pod whose node does not exist."""
     metadata = pod["metadata"]
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
     _tolerantly(lambda: run.user.delete(paths.pods(metadata["namespace"], metadata["name"]), options))
@@ -158,7 +158,7 @@ def _budget(draw: Draw) -> Arguments:
 
 
 def _guard(run: Run, arguments: Arguments) -> None:
-    """A PodDisruptionBudget for all pods of the namespace; one of that name is deleted instead."""
+    """Create a PodDisruptionBudget for all pods of the namespace; if one of that name exists, delete it instead."""
     path = paths.path("policy/v1", "poddisruptionbudgets", arguments["namespace"])
     spec = {"maxUnavailable": arguments["most"], "selector": {"matchLabels": {}}}
     head = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": arguments["name"]}}
@@ -170,7 +170,7 @@ def _guard(run: Run, arguments: Arguments) -> None:
 
 
 def _not_where_it_may_not(run: Run) -> Callable[[Any], Violation | None]:
-    """A pod goes to a node that its selector takes. What changes afterwards does not count."""
+    """A pod is placed on a node that its selector matches. Later changes do not count."""
 
     def holds(change: Any) -> Violation | None:
         if change.resource != "pods" or change.type == "DELETED":

@@ -1,4 +1,4 @@
-"""Programs that are cut off from the API server: alone, together, or one after the other."""
+"""Programs that are cut off from the API server: alone, together, or one after another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def _all(draw: Draw) -> Arguments:
 
 
 def part(run: Run, meant: Callable[[str], bool], way: str) -> Callable[[], None]:
-    """Cut programs off until the returned function is called. Where packets are lost, connections outlive it."""
+    """
+    Cut programs off until the returned function is called. If packets are lost, connections outlive the partition.
+    """
     network = run.world.network
     frozen: list[Stream] = []
 
@@ -55,7 +57,7 @@ def _begin(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _swizzle(draw: Draw) -> Arguments:
-    """The order in which links stop, the order in which they come back, and the seconds between two."""
+    """The order in which links stop, the order in which they return, and the seconds between two."""
     links = [f"allocator-{i}" for i in range(draw.replicas)] + [f"nodeagent-{node}" for node in draw.nodes]
     return {
         "stop": draw.rng.sample(links, len(links)),

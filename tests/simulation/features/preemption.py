@@ -1,8 +1,7 @@
 """
-Pods that make room for others: for a higher priority, or so that a larger pod starts (defragmentation).
+Pods that make room for others: for a higher priority, or so that a larger pod can start (defragmentation).
 
-What the leader evicts is read from its log, which names the pod and the cause, and judged by the pods on the API
-server.
+The leader's log names each evicted pod and the cause. The checks compare that with the pods on the API server.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from tests.simulation.run import Run
 PREEMPTS = "--preemption=true"
 MOVES = "--defragmentation-evictions-per-hour=20"
 _ASKED = {"preemption": PREEMPTS, "defragmentation": MOVES, "repair": "--repair=evict", "unbound": "--unbound=delete"}
-"""By the cause of an eviction the flag without which there is none."""
+"""For each cause of an eviction, the flag that enables it."""
 _WAITED = 60.0
-"""Seconds for which a pod counts as one that room was made for after it waited last."""
+"""Seconds after its last wait for which a pod still counts as one that room was made for."""
 
 
 def _urgent(draw: Draw) -> Arguments:
@@ -58,20 +57,22 @@ def _agree(run: Run, arguments: Arguments) -> None:
 
 
 class Evictions:
-    """Judges each eviction by what the API server had when it was decided."""
+    """Checks each eviction against what the API server had when the leader decided."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._waited: dict[str, tuple[int, float]] = {}
-        """By uid the priority of each pod that waits or waited, and until when it did; infinite where it still does."""
+        """
+        For each uid, the priority of a pod that waits or waited, and until when it waited; infinite if it still waits.
+        """
         self._here: dict[str, JSON] = {}
         self._agreed: set[str] = set()
-        """Namespaces that ever agreed that pods are moved."""
+        """Namespaces that ever agreed that their pods are moved."""
         self._wrong: list[Violation] = []
         run.heard.append(self._heard)
 
     def holds(self, change: Change) -> Violation | None:
-        """Take the change in. What an eviction before it did wrong, or None."""
+        """Take the change in. Returns what an eviction before it did wrong, or None."""
         self.take(change)
         return self._wrong.pop() if self._wrong else None
 

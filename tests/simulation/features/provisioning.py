@@ -1,5 +1,5 @@
 """
-Nodes that are asked for while pods wait: a pool at zero nodes, placeholder pods, and an autoscaler that serves them.
+Nodes that are requested while pods wait: a pool with zero nodes, placeholder pods, and an autoscaler that serves them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CARDS = "2 x Tesla T4 15109MiB"
 _TEMPLATE = {"gpus": 2, "model": "Tesla T4", "gpuMemory": "15109Mi", "cpu": 30, "memory": "250Gi", "max": MOST}
 OPTIONS = json.dumps({"pools": [{"name": POOL, "nodeSelector": {"matchLabels": _LABEL}, "node": _TEMPLATE}]})
 _LOOKS, _TAKES = 1.0, 3.0
-"""Seconds between two looks of the autoscaler, and until a machine is there."""
+"""Seconds between two looks of the autoscaler, and until a machine exists."""
 
 
 def _declared(run: Run) -> bool:
@@ -48,7 +48,7 @@ def _prepare(run: Run) -> None:
 
 
 def _autoscale(run: Run) -> None:
-    """Add a node where a placeholder waits for one, as Karpenter does."""
+    """Add a node if a placeholder waits for one, as Karpenter does."""
     while run.phase != "done":
         run.sleep(_LOOKS)
         if len(_grown(run)) < MOST and any(not pod["spec"].get("nodeName") for pod in _placeholders(run)):
@@ -59,7 +59,7 @@ def _autoscale(run: Run) -> None:
 
 
 def _asked_within(run: Run) -> Callable[[Any], Violation | None]:
-    """Of no pool more nodes are asked for than it may have."""
+    """No pool is asked for more nodes than it may have."""
 
     def holds(change: Any) -> Violation | None:
         if change.resource != "pods" or change.type != "ADDED" or not _declared(run):

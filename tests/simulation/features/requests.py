@@ -10,7 +10,7 @@ from tests.simulation.run import Run
 from tests.simulation.world.network import Call, Fate, Verdict, drawn
 
 _STATUSES = (403, 409, 429, 429, 500, 503, 504)
-"""A 409 and a 500 say nothing of who wrote: a proxy, or a plugin behind us."""
+"""A 409 and a 500 do not reveal their origin: it may be a proxy, or a plugin behind the API server."""
 _DELAYS = (0.2, 1.0, 3.0, 8.0, 30.0)
 
 
@@ -34,7 +34,7 @@ def _delayed(draw: Draw) -> Arguments:
 
 
 def strike(run: Run, arguments: Arguments, verdict: Verdict) -> Callable[[], None]:
-    """Give requests of that aim that verdict until the returned function is called."""
+    """Give this verdict to the requests that the arguments select, until the returned function is called."""
     meant, strikes = aimed(run, arguments["hosts"]), drawn(run.plan.seed, arguments["name"], arguments["probability"])
 
     def rule(call: Call) -> Verdict | None:

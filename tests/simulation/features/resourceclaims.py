@@ -1,6 +1,6 @@
 """
-Shares by ResourceClaims that tenants write: of templates, and claims that stand alone and serve several pods, at once
-and one after another.
+Shares by ResourceClaims that tenants write: from templates, and standalone claims that serve several pods, at the same
+time and one after another.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ def _submit(run: Run, arguments: Arguments) -> None:
     run.tell("user", f"creates pod {arguments['namespace']}/{arguments['name']} with claim {arguments['of']}")
     try:
         run.user.create(paths.pods(arguments["namespace"]), body)
-    except KubeError as error:  # also where no allocator answers
+    except KubeError as error:  # also if no allocator answers
         run.tell("user", f"which is refused: {error}")
 
 
 def _several(draw: Draw) -> Arguments | None:
-    """Pods that use one claim that stands alone."""
+    """Several pods that use one standalone claim."""
     alone = [each for each in draw.made.get("share-claims", ()) if each["alone"]]
     if not alone:
         return None
@@ -148,7 +148,7 @@ def _some(draw: Draw) -> Arguments | None:
 
 
 def _delete(run: Run, arguments: Arguments) -> None:
-    """A template goes at any time; a claim once no pod uses it."""
+    """Delete a template at any time, and a claim once no pod uses it."""
     path = paths.resourceclaims if arguments["alone"] else paths.resourceclaimtemplates
     run.tell("user", f"deletes the claim or template {arguments['namespace']}/{arguments['name']}")
     try:
@@ -158,7 +158,7 @@ def _delete(run: Run, arguments: Arguments) -> None:
 
 
 def _deallocate(run: Run, arguments: Arguments) -> None:
-    """Somebody with all rights takes the allocation of a claim away."""
+    """A user with all rights removes the allocation of a claim."""
     found = [each for each in run.world.api.store.scan(CLAIMS) if _is_share(each) and _status(each).get("allocation")]
     if not found:
         return
@@ -173,7 +173,7 @@ def _deallocate(run: Run, arguments: Arguments) -> None:
 
 
 def _prepare(run: Run) -> None:
-    """The namespaces may ask so."""
+    """Allow the namespaces to request this way."""
     for namespace in workload.NAMESPACES if plays(run) else ():
         labels = {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}
         run.user.patch_merge(paths.namespaces(namespace), {"metadata": {"labels": labels}})
@@ -191,7 +191,7 @@ def _status(claim: JSON) -> JSON:
 
 
 def _claims_true(run: Run) -> list[Violation]:
-    """Pods whose claim is not what their share says, and claims that are held for nobody."""
+    """Pods whose claim differs from their share, and claims that are held for no pod."""
     store = run.world.api.store
     wrong, alive = list[Violation](), dict[str, Any]()
     for pod in store.scan("pods"):
@@ -224,7 +224,7 @@ def _claims_true(run: Run) -> list[Violation]:
 
 
 def _shares(pod: JSON | None, claim: JSON) -> bool:
-    """Whether the pod has the share of the claim together with others, or waits behind the gate."""
+    """Whether the pod shares the claim with others, or waits behind the gate."""
     if pod is None or names.GATE in pods.gates(pod):
         return pod is not None
     allocation = allocation_of(pod)
@@ -232,7 +232,7 @@ def _shares(pod: JSON | None, claim: JSON) -> bool:
 
 
 def _together(run: Run) -> Callable[[Any], Violation | None]:
-    """All pods with the share of one claim have the same cards, and no more of them than Kubernetes allows."""
+    """All pods that share one claim have the same cards, and there are no more of them than Kubernetes allows."""
     cards: dict[str, dict[str, tuple[object, ...]]] = {}
 
     def holds(change: Change) -> Violation | None:
@@ -255,7 +255,7 @@ def _together(run: Run) -> Callable[[Any], Violation | None]:
 
 
 def _joined(run: Run) -> list[Violation]:
-    """Pods that wait although others use their claim and its node has room for them."""
+    """Pods that wait although other pods use their claim and its node has room for them."""
     leader = run.world.leader()
     if leader is None or not plays(run):
         return []
@@ -285,7 +285,7 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     where = pod["metadata"]["namespace"], str(name)
     claim = run.world.api.store.get(CLAIMS, where)
     if claim is None and where in run.notes.get(DEALLOCATED, ()):
-        return []  # once it was deleted too, nothing held it any more; the share is the pods' until they end
+        return []  # once it was deleted too, nothing held it any more; the share belongs to the pods until they end
     if claim is None:
         return [f"{key} has a share, and its ResourceClaim {name} is not there"]
     holders = [uid for uid, _ in resourceclaims.holders(claim)]

@@ -1,7 +1,7 @@
 """
-What the cluster is like at rest: every reason true, every cache equal to the API server, and nothing left over.
+The cluster at rest: every reason is true, every cache equals the API server, and nothing is left over.
 
-These goals say nothing of how a state came about, so every operation and every fault is put to them.
+These goals do not depend on how a state came about, so they apply after every operation and every fault.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tests.simulation.world.programs import Program
 
 _CODES = frozenset(code.word for code in Code)
 _LEARNT = ("demand", "scarcity", "largest", "awaited", "reserved", "limits")
-"""Of a view what follows from the past: what was learnt of requests, and nodes that were reserved for pods."""
+"""Parts of a view that depend on the past: what was learnt from requests, and nodes that were reserved for pods."""
 _WHEN_NEEDED = ("storage", "devices")
-"""Of neighbours what an allocator lists once a pod needs it, and follows from then on."""
+"""Parts of the neighbours that an allocator lists once a pod needs them, and watches from then on."""
 _READY_WITHIN, _LOOK = 30.0, 0.5
 FRESH = "fresh"
 _FAIR = "--queue-order=fair"
 
 
 def allocators(run: Run) -> Iterator[tuple[str, Any]]:
-    """The name and the controller of each allocator that runs."""
+    """The name and the controller of each running allocator."""
     for program in run.world.allocators:
         if program.alive and program.running is not None:
             yield program.name, program.running.allocator.controller
@@ -60,20 +60,20 @@ def line(run: Run) -> dict[str, tuple[str, str]]:
 
 
 def _reasons(run: Run) -> list[Violation]:
-    """Waiting pods whose condition is not what the leader's cluster gives now."""
+    """Waiting pods whose condition differs from the result for the leader's cluster now."""
     now = line(run)
     return [wrong for pod in _waiting(run) if (wrong := untrue(pod, now.get(pods.uid(pod))))]
 
 
 def untrue(pod: JSON, now: tuple[str, str] | None) -> Violation | None:
-    """What of the condition is not so. `now`: code and sentence by the leader's cluster; None: not in its queue."""
+    """What is untrue in the condition. `now`: code and sentence by the leader's cluster; None: not in its queue."""
     told, request = _condition(pod), pods.admitted(pod)
     if now is None or request is None or request.claim:
-        return None  # of a claim, or of a pod that somebody else holds
+        return None  # of a claim, or of a pod that another program holds
     code, sentence = now
     reason, message = told.get("reason"), told.get("message")
     if code not in _CODES or reason not in _CODES:
-        return None  # another's gate, or a preemption that is under way
+        return None  # another program's gate, or a preemption in progress
     if reason != code:
         return f"{pods.key(pod)} waits for {code}, and says {told}"
     if message in (sentence, f"{sentence}; {BEHIND}"):
@@ -82,7 +82,7 @@ def untrue(pod: JSON, now: tuple[str, str] | None) -> Violation | None:
 
 
 def _caches(run: Run) -> list[Violation]:
-    """Where an allocator's nodes, cards or queue are not those of the API server."""
+    """Where an allocator's nodes, cards or queue differ from the API server."""
     store = run.world.api.store
     cards = {i.node: sorted(gpu.uuid for gpu in i.gpus) for i in map(inventory_from_object, store.scan(GPUNODES))}
     nodes = {each["metadata"]["name"]: each for each in store.scan("nodes")}
@@ -127,7 +127,7 @@ def _consistent(run: Run) -> list[Violation]:
 
 
 def _told(run: Run) -> list[Violation]:
-    """Pods that run with a share, and whose condition says otherwise; one that never waited has none."""
+    """Pods that run with a share although their condition says otherwise. A pod that never waited has no condition."""
     wrong = []
     for pod in run.world.api.store.scan("pods"):
         running = (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
@@ -136,7 +136,7 @@ def _told(run: Run) -> list[Violation]:
     return wrong
 
 
-# -- an allocator that knows nothing but what it lists -----------------------------------------------------------
+# -- an allocator that knows only what it lists ------------------------------------------------------------------
 
 
 def _as_fresh(run: Run) -> list[Violation]:
@@ -166,22 +166,23 @@ def _synced(run: Run, program: Program) -> bool:
         run.sleep(_LOOK)
         waited += _LOOK
         if program.running is not None and not program.running.allocator.controller.ready():
-            run.sleep(2 * _LOOK)  # what the last list brought is taken in
+            run.sleep(2 * _LOOK)  # until what the last list brought is taken in
             return True
     return False
 
 
 def seen(view: Mapping[str, Any], *, fair: bool = False) -> JSON:
     """
-    Of a view what follows from the API server alone.
+    The parts of a view that depend on the API server alone.
 
-    Pods of one second come in the order in which they were seen, so only priorities and times count of the order; of
-    the fair order only priorities, since namespaces that hold equal parts take turns from whoever was seen first.
+    Pods created in the same second are in the order in which they were seen, so only priorities and times of the order
+    are compared. Of the fair order only priorities are compared, because namespaces with equal parts take turns and the
+    one seen first starts.
     """
     found = {key: value for key, value in view.items() if key not in _LEARNT}
     queue = [{key: value for key, value in pod.items() if key != "busy"} for pod in found.get("queue") or ()]
     neighbours = dict(found.get("neighbours") or {})
-    for part in (found, neighbours):  # whose order is that of their coming
+    for part in (found, neighbours):  # their order is the order of their arrival
         if part.get("nodes"):
             part["nodes"] = sorted(part["nodes"], key=lambda node: str(node["name"]))
     order = [[pod.get("priority"), "" if fair else pod.get("created")] for pod in queue]
@@ -197,7 +198,7 @@ def followed_by_both(found: JSON, wanted: JSON) -> tuple[JSON, JSON]:
 
 
 def differences(found: Any, wanted: Any, at: str = "") -> list[str]:
-    """Where two JSON values differ, each as a sentence; the first few."""
+    """Where two JSON values differ, one sentence for each place; only the first few."""
     if found == wanted:
         return []
     if isinstance(found, dict) and isinstance(wanted, dict):

@@ -1,4 +1,4 @@
-"""Rights that are taken from our programs and returned; our CRD deleted and applied again."""
+"""Rights that are taken from our programs and returned; our CRD, deleted and applied again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CRD = f"{names.GPUNODE_PLURAL}.{names.GROUP}"
 
 
 def _rule(draw: Draw) -> Arguments:
-    """A rule of a ClusterRole; or of the Role that allows the Lease."""
+    """A rule of a ClusterRole, or of the Role for the Lease."""
     if draw.rng.random() < 0.2:
         return {"kind": "Role", "name": "gpufraction-allocator", "rule": draw.rng.randrange(2)}
     return {"kind": "ClusterRole", "name": draw.rng.choice(_ROLES), "rule": draw.rng.randrange(8)}
@@ -48,7 +48,7 @@ def _take_away(run: Run, arguments: Arguments) -> Callable[[], None] | None:
 
 
 def _persist(run: Run, change: Callable[[], object]) -> None:
-    """Do it; an administrator tries again where the API server cannot."""
+    """Do it, and try again for as long as the API server cannot, as an administrator does."""
     try:
         change()
     except KubeError as error:

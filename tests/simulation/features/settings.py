@@ -1,4 +1,4 @@
-"""Our own programs rolled to other settings, and back, one after the other."""
+"""Our own programs are rolled to other settings and back, one after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHOICES: dict[str, tuple[tuple[str, ...], ...]] = {
     "webhook": (("--hide-gpus=true",), ("--hide-gpus=false",)),
     "nodeagent": (("--heartbeat=10s",), ("--heartbeat=20s",)),
 }
-"""What a program may be rolled to, or have from the beginning."""
+"""Settings that a program may be rolled to, or have from the beginning."""
 _SERVES_WITHIN, _LOOK = 60.0, 0.5
 
 
@@ -44,7 +44,7 @@ def _drawn(draw: Draw) -> Arguments:
 
 
 def _roll(run: Run, arguments: Arguments) -> None:
-    """To these settings, and after `back` seconds to those before."""
+    """Roll to these settings, and after `back` seconds to the previous ones."""
     program, before = arguments["program"], run.world.flags.get(arguments["program"], ())
     roll(run, program, (*before, *arguments["flags"]))
     if arguments["back"] is not None:
@@ -53,7 +53,7 @@ def _roll(run: Run, arguments: Arguments) -> None:
 
 
 def roll(run: Run, program: str, flags: tuple[str, ...]) -> None:
-    """Stop each instance, have it start with these flags, and wait until it serves before the next one stops."""
+    """Stop each instance, start it with these flags, and wait until it serves before the next one stops."""
     run.tell("administrator", f"rolls the {program} to {' '.join(flags) or 'its defaults'}")
     run.world.flags[program] = flags
     for each in instances(run, program):
@@ -63,13 +63,13 @@ def roll(run: Run, program: str, flags: tuple[str, ...]) -> None:
 
 
 def instances(run: Run, program: str) -> list[Program]:
-    """All of one program."""
+    """All instances of a program."""
     found = {"allocator": run.world.allocators, "webhook": run.world.webhooks}
     return list(found.get(program) or run.world.agents.values())
 
 
 def _await(run: Run, program: Program, starts: int) -> None:
-    """Until it runs again; what ends is started again by the run."""
+    """Wait until it runs again; the run restarts a program that ends."""
     waited = 0.0
     while waited < _SERVES_WITHIN and not (program.starts > starts and program.running is not None):
         run.sleep(_LOOK)

@@ -1,9 +1,9 @@
 """
-Nodes whose agents are silent: nothing new is placed there once the leader can know.
+Nodes whose agents are silent: nothing new is placed there once the leader can know about it.
 
-How long an agent was silent is read from the GPUNodes that the store has committed, by the simulation's own clock. A
-leader begins the count again whenever it may not have heard: at a change of the Lease, after a list, and after faults
-that are not of machines. So the invariant judges only where none of these happened since the agent's last write.
+The GPUNodes that the store has committed show how long an agent was silent, by the simulation's own clock. A leader
+starts to count again whenever it may have missed a write: at a change of the Lease, after a list, and after faults that
+do not concern machines. So the invariant applies only if none of these happened since the agent's last write.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.simulation.run import Run
 from tests.simulation.world.network import Call
 
 _DECIDED = 10.0
-"""Seconds in which what was decided before the silence may still be written."""
+"""Seconds in which decisions from before the silence may still be written."""
 _LINGERS = 60.0
-"""Seconds for which a step that may have kept the leader from hearing counts after its end."""
+"""Seconds after its end for which a step counts as one that may have kept the leader from hearing."""
 _HARMLESS = ("pod.", "pods.", "claim.", "share.", "job.", "node.silent", "agent.", "card.", "cards.", "driver.")
-"""Kinds of steps that keep no leader from hearing the agents that write."""
+"""Kinds of steps that do not keep a leader from hearing the agents that write."""
 _FLAG = "--agent-silence="
 
 
@@ -42,14 +42,14 @@ class _Silences:
         run.world.network.seen.append(self._answered)
 
     def holds(self, change: Change) -> Violation | None:
-        """Take a change in; what is wrong with it."""
+        """Take a change in. Returns what is wrong with it."""
         now = self._run.kernel.seconds()
         if change.resource == GPUNODES:
             self._note(change, now)
         elif change.resource.startswith("leases") and change.object["metadata"]["name"] == names.LEASE:
             self._note_lease(change, now)
         if not any(self._silent(node, now) for node in self._wrote):
-            return None  # what a change says is read only where it may be wrong, since there are many changes
+            return None  # The content of a change is read only if it can be wrong, because there are many changes.
         node = _newly_on(change)
         return None if node is None else self._wrong(node, change.object, now)
 
@@ -74,7 +74,7 @@ class _Silences:
             self._heard_since = self._run.kernel.seconds()
 
     def _silent(self, node: str, now: float) -> float:
-        """For how many seconds the agent has been silent; 0 where a leader may not know it yet."""
+        """For how many seconds the agent has been silent; 0 if a leader may not know it yet."""
         wrote, beat = self._wrote.get(node, (now, UNHEARD))
         silent = now - max(wrote, self._heard_since)
         bound = beat.bound(_patience(self._run))
@@ -98,7 +98,7 @@ def _harmless(kind: str) -> bool:
 
 
 def _patience(run: Run) -> float:
-    """Seconds, as the administrator has set them."""
+    """The patience that the administrator has set, in seconds."""
     flags = run.world.flags.get("allocator", ())
     chosen = [flag.removeprefix(_FLAG) for flag in flags if flag.startswith(_FLAG)]
     return parse_duration(chosen[-1]) if chosen else PATIENCE

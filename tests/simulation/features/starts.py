@@ -1,8 +1,8 @@
 """
-Engines that start one at a time: several are created at once, and take seconds or minutes until they are ready.
+Engines that start one at a time: several are created at once, and each takes seconds or minutes until it is ready.
 
-What is judged is what the API server has: as the leader gives a pod that starts alone its share, no other such pod that
-was given one shortly before is starting on that card.
+The checks use what the API server has. When the leader gives a share to a pod that starts alone, no other such pod that
+got its share shortly before is still starting on that card.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.simulation.features import workload
 from tests.simulation.run import Run
 
 _SHORTLY = 200.0
-"""Seconds; less than the bound by more than clocks that drift can add."""
+"""Seconds. This is below the bound by more than drifting clocks can add."""
 _BLIND = ("clock.", "watches.", "etcd.", "rights.")
-"""Faults by which the leader sees another time than the pods have, or a pod long after it was stored."""
+"""Faults that make the leader see other times than the pods', or see a pod long after it was stored."""
 
 
 def _engines(draw: Draw) -> Arguments:
@@ -43,7 +43,7 @@ class _Start(NamedTuple):
 
 
 class OneAtATime:
-    """Judges each placement of a pod that starts alone."""
+    """Checks each placement of a pod that starts alone."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -52,7 +52,7 @@ class OneAtATime:
         self._judges = not any(step.kind.startswith(_BLIND) for step in run.plan.steps)
 
     def holds(self, change: Change) -> Violation | None:
-        """Take the change in. What is wrong with it, or None."""
+        """Take the change in. Returns what is wrong with it, or None."""
         if change.resource != "pods" or not self._judges:
             return None
         pod: dict[str, Any] = change.object

@@ -1,4 +1,4 @@
-"""The features of the simulation: a new one is a module of this folder and an entry here."""
+"""The features of the simulation. To add one, add a module to this folder and an entry here."""
 
 from __future__ import annotations
 

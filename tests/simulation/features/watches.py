@@ -1,4 +1,4 @@
-"""Watches that say too little, too late, or nothing."""
+"""Watches that deliver too little, too late, or nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _refusal(draw: Draw) -> Arguments:
 
 
 def chosen(run: Run, arguments: Arguments) -> Callable[[Stream], bool]:
-    """Whether a watch is meant, by its program and kind."""
+    """Whether the fault strikes a watch, by its program and kind."""
     meant, kind = aimed(run, arguments["hosts"]), arguments["kind"]
     return lambda stream: meant(stream.program) and kind in ("anything", stream.kind)
 
@@ -41,7 +41,7 @@ def _cut(run: Run, arguments: Arguments) -> None:
 
 
 def _opening(run: Run, arguments: Arguments, verdict: Verdict) -> Callable[[], None]:
-    """Give watches that open that verdict; those that are open are cut, so that some do."""
+    """Give this verdict to watches that open. Open watches are cut, so that some open again."""
     meant, kind = aimed(run, arguments["hosts"]), arguments["kind"]
 
     def rule(call: Call) -> Verdict | None:
@@ -110,7 +110,7 @@ def _expire(run: Run, arguments: Arguments) -> None:
 
 
 def _coalesce(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Whoever is meant sees the last state only: nothing while the fault lasts, then a list."""
+    """The chosen programs see only the last state: nothing during the fault, then a list."""
     thaw = _freeze(run, arguments)
 
     def expire() -> None:

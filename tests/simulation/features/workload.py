@@ -1,4 +1,4 @@
-"""Pods of every dialect: created, deleted, ending by themselves."""
+"""Pods of every dialect, which users create and delete and which end by themselves."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _GIB = (1, 2, 3, 5, 7, 10, 14)
 _PERCENT = (10, 20, 30, 50, 70, 100)
 _GRACE = (None, None, 0, 1, 5, 60)
 _STARTS = 5.0
-"""Seconds within which a container runs once it may."""
+"""Seconds within which a container runs once it is allowed to."""
 
 
-# -- what a container asks for -----------------------------------------------------------------------------------
+# -- what a container requests -----------------------------------------------------------------------------------
 
 
 def _native(draw: Draw) -> JSON:
@@ -89,11 +89,11 @@ _BY_PART = {
     "nano-gpu/": (_percent,),
     "elasticgpu.io/": (_elastic,),
 }
-"""What a further container may ask for, by how the names of the pod's dialect begin."""
+"""What a further container may request, by the prefix of the names in the pod's dialect."""
 
 
 def _examples(*, refused: bool) -> tuple[Example, ...]:
-    """The examples of all dialects that name no claim: those that are refused as they are written, or the others."""
+    """The examples of all dialects that name no claim: either those that are refused as written, or the others."""
     every = (each for dialect in DIALECTS if dialect.name != claims.DIALECT.name for each in dialect.examples)
     return tuple(each for each in every if isinstance(DIALECTS.read(_written(each)), Refusal) is refused)
 
@@ -108,7 +108,7 @@ def _written(example: Example) -> JSON:
 
 
 def pod_of(draw: Draw) -> dict[str, Any]:
-    """A pod: what it requests, how long it runs, where it may run."""
+    """A pod: what it requests, how long it runs, and where it may run."""
     namespace, name = draw.rng.choice(NAMESPACES), draw.new("p")
     draw.names.append((namespace, name))
     runs = draw.rng.choice((None, None, None, 5, 20, 60))
@@ -159,8 +159,8 @@ def _failing(draw: Draw, pod: Arguments) -> Arguments:
 
 def _with_containers(draw: Draw, pod: Arguments) -> Arguments:
     """
-    Further containers: one without a share, one with a share of its own, one that runs before the others, or both of
-    these, of which Kubernetes may count more than they hold.
+    Further containers: one without a share, one with its own share, one that runs before the others, or both of these.
+    Kubernetes may count more for the last ones than they hold.
     """
     limits = next(iter(pod["limits"]), "")
     asks = next((found for part, found in _BY_PART.items() if limits.startswith(part)), ())
@@ -181,7 +181,7 @@ _MORE: tuple[tuple[float, Callable[[Draw, Arguments], Arguments]], ...] = (
     (0.05, _failing),
     (0.15, _with_containers),
 )
-"""What a pod may have alongside its request, and how likely."""
+"""What a pod may have in addition to its request, and how likely that is."""
 
 
 def manifest(arguments: Arguments) -> JSON:
@@ -251,7 +251,7 @@ def _nonsense(draw: Draw) -> Arguments:
 
 
 def _create_nonsense(run: Run, arguments: Arguments) -> None:
-    """A pod whose request cannot be read is refused with a reason, wherever admission is switched on."""
+    """A pod whose request cannot be read is refused with a reason, if admission is on in its namespace."""
     looked_after = _looked_after(run, arguments["namespace"])
     try:
         create(run, arguments)
@@ -265,7 +265,7 @@ def _create_nonsense(run: Run, arguments: Arguments) -> None:
 
 
 def _looked_after(run: Run, namespace: str) -> bool:
-    """Whether the namespace has the label that switches admission on, and no LimitRange that completes requests."""
+    """Whether the namespace has the label that turns admission on, and no LimitRange that completes requests."""
     store = run.world.api.store
     found = store.get("namespaces", ("", namespace)) or {"metadata": {}}
     return not store.scan("limitranges", namespace) and bool(
@@ -282,7 +282,7 @@ def some_pod(draw: Draw) -> dict[str, Any] | None:
 
 
 def _again(draw: Draw) -> Arguments | None:
-    """A pod of a name that an earlier one has or had."""
+    """A pod with the name of a pod that exists or existed."""
     chosen = some_pod(draw)
     if chosen is None:
         return None
@@ -308,12 +308,12 @@ def _delete(run: Run, arguments: Arguments) -> None:
 
 
 def burst(draw: Draw) -> Arguments:
-    """Some pods at once."""
+    """Some pods at the same time."""
     return {"pods": [pod_of(draw) for _ in range(draw.rng.randint(3, 8))]}
 
 
 def create_many(run: Run, arguments: Arguments) -> None:
-    """Create all of them, alongside each other."""
+    """Create all of them at the same time."""
     for each in arguments["pods"]:
         run.kernel.spawn(run.world.admin, lambda e=each: _tolerant(run, e), "create")  # type: ignore[misc]
 
@@ -326,7 +326,7 @@ def _tolerant(run: Run, arguments: Arguments) -> None:
 
 
 def prepare(run: Run) -> None:
-    """PriorityClasses."""
+    """Create the PriorityClasses."""
     for name, value in PRIORITIES.items():
         document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
         run.user.create(paths.path("scheduling.k8s.io/v1", "priorityclasses"), {**document, "value": value})
@@ -336,7 +336,7 @@ def prepare(run: Run) -> None:
 
 
 def _forgotten(run: Run) -> list[Violation]:
-    """Pods that asked for a share and neither have one, nor wait with a reason, nor say why they have none."""
+    """Pods that requested a share and neither have one, nor wait with a reason, nor say why they have none."""
     store = run.world.api.store
     there = {each["metadata"]["name"] for each in store.scan("namespaces")}
     cards = {gpu.uuid for found in map(inventory_from_object, store.scan(GPUNODES)) for gpu in found.gpus}
@@ -357,9 +357,9 @@ def _forgotten(run: Run) -> list[Violation]:
 
 def _is_starting(pod: JSON, now: float) -> bool:
     """
-    Whether a kubelet has it and its containers take their time. now: seconds since the simulation began.
+    Whether a kubelet has it and its containers are still starting. now: seconds since the simulation began.
 
-    A pod that was created with its node has no condition PodScheduled yet, as kube-scheduler does not bind it.
+    A pod that was created with its node has no condition PodScheduled yet, because kube-scheduler does not bind it.
     """
     conditions = {each["type"]: each for each in (pod.get("status") or {}).get("conditions") or ()}
     bound = conditions.get("PodScheduled", {}).get("lastTransitionTime")
@@ -369,7 +369,7 @@ def _is_starting(pod: JSON, now: float) -> bool:
 
 
 def problem_of(pod: JSON, cards: Container[str]) -> str:
-    """How the pod is forgotten; empty where it is not. A pod whose card is none of `cards` cannot start."""
+    """How the pod is forgotten; empty if it is not. A pod whose card is not in `cards` cannot start."""
     conditions = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
     told = conditions.get(names.ALLOCATED_CONDITION, {})
     if names.GATE in pods.gates(pod):
@@ -382,14 +382,14 @@ def problem_of(pod: JSON, cards: Container[str]) -> str:
     if allocation is None:
         return "asked for a share, and neither has one nor waits"
     if allocation.by_claim and told.get("reason") == PodReason.NOT_SCHEDULED:
-        return ""  # what a ResourceClaim delivers stays with its pod, which is told who does not bind it
+        return ""  # A ResourceClaim's devices stay with the pod, and its condition says which program does not bind it.
     phase = (pod.get("status") or {}).get("phase")
     there = all(share.uuid in cards for each in allocation.containers for share in each.shares)
     return "" if phase == "Running" or not there else f"has a share, and is {phase}"
 
 
 def _fits(run: Run) -> list[Violation]:
-    """Pods that wait although a fresh look at the leader's cluster would place them."""
+    """Pods that wait although a new evaluation with the leader's cluster would place them."""
     from allocator.server import debug
 
     leader = run.world.leader()
@@ -408,7 +408,7 @@ def _fits(run: Run) -> list[Violation]:
 
 
 def _nothing_assumed(run: Run) -> list[Violation]:
-    """Reservations of pods that never came."""
+    """Reservations for pods that never came."""
     return [
         f"{program.name} holds {assumed} shares for pods that are not there"
         for program in run.world.allocators

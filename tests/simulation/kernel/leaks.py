@@ -1,8 +1,9 @@
 """
-Looks for clocks, threads, chance and sockets of Python's own that programs could still reach.
+Looks for Python's own clocks, threads, random numbers and sockets that programs could still reach.
 
 `found` walks everything that modules of our packages hold: globals, attributes of classes, defaults and closures of
-functions, and what is in their objects and containers. Libraries are not walked: what they do by themselves is theirs.
+functions, and what is in their objects and containers. It does not walk libraries, because what they do by themselves
+does not matter here.
 
     python -m tests.simulation.kernel.leaks MODULE ...    loads these by the loader, and prints what it finds
 """
@@ -52,12 +53,12 @@ REAL = (
     threading,
     time,
 )
-"""Modules none of whose classes and functions may be reached."""
+"""Modules whose classes and functions must not be reached."""
 MEMBERS: Mapping[types.ModuleType, tuple[str, ...]] = {
     datetime: ("datetime", "date"),
     uuid: ("uuid1", "uuid4", "getnode"),
 }
-"""Of other modules, what may not be reached."""
+"""Members of other modules that must not be reached."""
 HARMLESS: Mapping[types.ModuleType, frozenset[str]] = {
     socket: frozenset(("socket", "SocketType", "AddressFamily", "SocketKind", "MsgFlag", "AddressInfo", "Any")),
     ssl: frozenset(("SSLContext", "SSLSocket", "SSLObject", "TLSVersion", "VerifyMode", "VerifyFlags", "Options")),
@@ -66,7 +67,7 @@ HARMLESS: Mapping[types.ModuleType, frozenset[str]] = {
     threading: frozenset(("ExceptHookArgs",)),
     time: frozenset(("struct_time", "strptime")),
 }
-"""Types for annotations, and functions of their arguments alone."""
+"""Types for annotations, and functions that depend only on their arguments."""
 INSTANCES: tuple[type, ...] = (
     type(_thread.allocate_lock()),
     type(threading.RLock()),
@@ -95,11 +96,11 @@ WRAPPERS = (
     functools._lru_cache_wrapper,
 )
 WRAPPED = ("__self__", "__func__", "fget", "fset", "fdel", "func", "args", "keywords", "__wrapped__")
-"""Where objects of these types have what they call."""
+"""Where objects of these types keep what they call."""
 
 
 def _forbidden() -> dict[int, str]:
-    """The name of each thing that may not be reached, by its identity."""
+    """The name of each thing that must not be reached, by its identity."""
     names: dict[int, str] = {}
     for module in REAL:
         names[id(module)] = f"module {module.__name__}"
@@ -113,7 +114,7 @@ def _forbidden() -> dict[int, str]:
 
 
 def _is_of(value: Any, module: types.ModuleType) -> bool:
-    """Whether it is a class, function or method of that module, and none that only names an error or a number."""
+    """Whether it is a class, function or method of that module, except those that only name an error or a number."""
     if isinstance(value, type):
         own = value.__module__.lstrip("_").partition(".")[0] == module.__name__.lstrip("_").partition(".")[0]
         return own and not issubclass(value, BaseException | int)
@@ -124,14 +125,14 @@ def _is_of(value: Any, module: types.ModuleType) -> bool:
 
 
 class _Walk:
-    """A way through all that can be reached, each thing once."""
+    """A walk through everything that can be reached, each thing once."""
 
     def __init__(self, wrong: Callable[[Any], str | None]) -> None:
-        """`wrong`: what a thing is that must not be reached; None for all others, which are looked into."""
+        """`wrong`: what a thing is that must not be reached; None for all other things, which are searched."""
         self._wrong = wrong
         self._seen: set[int] = set()
         self._kept: list[Any] = []
-        """What was seen stays alive, so that no identity is used twice."""
+        """Everything that was seen stays alive, so that no identity is used twice."""
 
     def modules(self) -> Iterator[str]:
         for name, module in sorted(sys.modules.items()):
@@ -154,8 +155,8 @@ class _Walk:
 
 
 def _instance(value: Any) -> str | None:
-    """The kind of an object that nobody may hold; None for all others."""
-    # The type is asked, not the object: a proxy of a library (Flask's `request`) answers for what it stands for.
+    """The kind of an object that no module may hold; None for all others."""
+    # This reads the type, not the object: a library's proxy (Flask's `request`) answers for the object behind it.
     if issubclass(type(value), (random.SystemRandom, *INSTANCES)) and not _is_simulated(type(value)):
         return f"a {type(value).__module__}.{type(value).__qualname__}"
     return None
@@ -170,7 +171,7 @@ def _is_ours(module: str) -> bool:
 
 
 def _held(value: Any) -> Iterator[tuple[str, Any]]:
-    """What can be reached from it in one step, each with the step's name."""
+    """What can be reached from it in one step, with the name of each step."""
     kind = type(value)
     if kind in (dict, types.MappingProxyType):
         for key, inner in list(value.items()):
@@ -215,9 +216,9 @@ def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
 
 def found(objects: Mapping[str, Any] | None = None) -> list[str]:
     """
-    Every place from which a module of ours reaches what it must not, and what that is.
+    Every place from which one of our modules reaches something that it must not reach, and what that is.
 
-    `objects`: others to walk besides, by name, such as programs that run.
+    `objects`: further objects to walk, by name, such as running programs.
     """
     forbidden = _forbidden()
     walk = _Walk(lambda value: forbidden.get(id(value)) or _instance(value))
@@ -229,9 +230,10 @@ def found(objects: Mapping[str, Any] | None = None) -> list[str]:
 
 def shared() -> list[str]:
     """
-    Every place from which a module of ours reaches a simulated lock, queue or thread that was made at its import.
+    Every place from which one of our modules reaches a simulated lock, queue or thread that was created at its import.
 
-    All hosts share it: one that is killed while it holds the lock stops the others, as no two processes would.
+    All hosts share it: a host that is killed while it holds the lock stops the others. Separate processes would not do
+    so.
     """
     return list(_Walk(_primitive).modules())
 
@@ -242,7 +244,7 @@ def _primitive(value: Any) -> str | None:
 
 
 def main(modules: Sequence[str]) -> int:
-    """Load the modules by the loader and print what is found."""
+    """Load the modules by the loader and print the findings."""
     loader.install()
     for name in modules:
         importlib.import_module(name)

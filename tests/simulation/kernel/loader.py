@@ -1,9 +1,9 @@
 """
-Imports our packages with simulated modules in the place of Python's clocks, threads and chance.
+Imports our packages with simulated modules instead of Python's clocks, threads and random numbers.
 
 `install` puts a finder in front of Python's own. It loads modules of `PACKAGES` as usual, but their `import` statements
-give what `modules.SIMULATED` has. So defaults such as `clock=time.monotonic` are simulated too, which Python binds when
-it imports a module. Libraries keep the real modules.
+return the modules of `modules.SIMULATED`. So defaults such as `clock=time.monotonic`, which Python binds at import, are
+simulated too. Libraries keep the real modules.
 
 A mutant is a change of one module's text: it is applied as the module is loaded, and nothing on disk changes.
 """
@@ -28,12 +28,12 @@ PACKAGES = ("contract", "runtime", "webhook", "allocator", "nodeagent", "playgro
 
 
 class NotThere(Exception):
-    """The text that a mutant replaces is not in its module, or more than once."""
+    """The text that a mutant replaces is missing in its module, or occurs more than once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """Replace `before`, which the module has exactly once, by `after`."""
+    """Replace `before`, which occurs exactly once in the module, with `after`."""
 
     module: str
     before: str
@@ -62,7 +62,7 @@ def _import(
 
 
 def _parent(name: str) -> types.ModuleType:
-    """A package of Python's own, some of whose modules are simulated; nothing else is in it."""
+    """A package of Python's own of which some modules are simulated. It has no other members."""
     found = types.ModuleType(name)
     found.__dict__.update(
         {each.partition(".")[2]: SIMULATED[each] for each in SIMULATED if each.startswith(f"{name}.")}
@@ -77,7 +77,7 @@ _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module of ours. `mutations` are those of this module."""
+    """Loads one of our modules. `mutations` are those of this module."""
 
     mutations: tuple[Mutation, ...] = ()
 
@@ -119,7 +119,7 @@ def install(mutations: Sequence[Mutation] = ()) -> None:
     """
     Load our packages in this way from now on. Local time is UTC in this process, whatever the machine's zone is.
 
-    Raises RuntimeError where one is loaded already.
+    Raises RuntimeError if one is already loaded.
     """
     loaded = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
     if loaded:

@@ -1,7 +1,8 @@
 """
-The modules that programs get in place of Python's own, so that nothing reaches the machine's clocks, threads or chance.
+The modules that programs get instead of Python's own, so that nothing reaches the machine's clocks, threads or
+randomness.
 
-What a module here lacks raises `Escaped` when a program calls it, with its name.
+A member that a module here lacks raises `Escaped` with its name when a program calls it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.simulation.kernel import primitives, scheduler
 from tests.simulation.kernel.scheduler import BEGINNING, SECOND, Host
 
 _IMPORTING = Host("import", 0)
-"""Whose clock and chance modules see while they are imported."""
+"""The host whose clock and random numbers modules see while they are imported."""
 
 
 def _host() -> Host:
@@ -80,7 +81,7 @@ def sleep(seconds: float) -> None:
 
 
 class _Instances(type):
-    """An instance of the real class counts as one of ours, since libraries make those."""
+    """An instance of the real class counts as one of ours, because libraries create those."""
 
     real: type
 
@@ -95,7 +96,7 @@ class DateTime(datetime.datetime, metaclass=_Instances):
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-        """Every machine's own zone is UTC."""
+        """Every machine's own time zone is UTC."""
         now = datetime.datetime.fromtimestamp(wall(), tz or datetime.UTC)
         return now if tz is not None else now.replace(tzinfo=None)
 
@@ -148,7 +149,7 @@ def _uuid4() -> uuid.UUID:
 
 
 class Future:
-    """`concurrent.futures.Future`, as far as programs read it."""
+    """`concurrent.futures.Future`, as far as programs use it."""
 
     def __init__(self) -> None:
         self._done = primitives.Event()
@@ -242,8 +243,8 @@ class ThreadPoolExecutor:
 
 class Simulated(types.ModuleType):
     """
-    A module with our members, and of the real one what neither waits nor looks at the machine: its types, errors and
-    constants. Everything else may be named, and raises `Escaped` when it is called.
+    A module with our members and those of the real one that neither wait nor read the machine: its types, errors and
+    constants. All other names can be used, but raise `Escaped` when called.
     """
 
     def __init__(self, real: types.ModuleType, ours: Mapping[str, Any], allowed: tuple[str, ...] = ()) -> None:
@@ -267,7 +268,7 @@ def _is_harmless(found: Any) -> bool:
 
 def _refusing(name: str) -> Any:
     class Refusing:
-        """Stands for a member that the simulation does not have; also as a base class or in an annotation."""
+        """Replaces a member that the simulation does not have, also as a base class or in an annotation."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
             raise scheduler.Escaped(f"{name} is not simulated")
@@ -277,7 +278,7 @@ def _refusing(name: str) -> Any:
 
 
 class _Threading(Simulated):
-    """`threading`, whose excepthook is that of the host."""
+    """`threading`, with the excepthook of the host."""
 
     @property
     def excepthook(self) -> Any:
@@ -289,7 +290,7 @@ class _Threading(Simulated):
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """What concerns the whole process: garbage collection is the simulation's."""
+    """Does nothing: what concerns the whole process, such as garbage collection, belongs to the simulation."""
 
 
 _THREADING = _Threading(

@@ -1,7 +1,7 @@
 """
 Locks, conditions, events, queues and threads whose waits are turns of the kernel.
 
-They have the interfaces of `threading` and `queue`, as far as our programs use them; what is missing raises
+They have the interfaces of `threading` and `queue`, as far as our programs use them. Anything missing raises
 AttributeError at once. Timeouts are in seconds of the host's own clock.
 """
 
@@ -23,24 +23,24 @@ def _task() -> Task | None:
 
 
 def nanoseconds(seconds: float, host: Host) -> int:
-    """The virtual time in which so many seconds pass on the host."""
+    """The virtual time in which this many seconds pass on the host."""
     return int(seconds * SECOND / host.rate)
 
 
 class _Patience:
-    """How long a task goes on waiting, in the seconds of its host: the whole of it, however often it is woken."""
+    """How long a task continues to wait, in seconds of its host: the whole time, however often the task is woken."""
 
     __slots__ = ("_end", "_kernel")
 
     def __init__(self, kernel: Kernel, timeout: float | None) -> None:
-        """`timeout`: seconds; None or less than none: forever."""
+        """`timeout`: in seconds; None or a negative number means forever."""
         self._kernel = kernel
         self._end: int | None = None
         if timeout is not None and timeout >= 0 and kernel.current is not None:
             self._end = kernel.now + nanoseconds(timeout, kernel.current.host)
 
     def wait(self, waiters: deque[Task]) -> bool:
-        """Wait among those; false where the time is over."""
+        """Wait among those; false if the time is over."""
         return self._kernel.wait(waiters, None if self._end is None else self._end - self._kernel.now)
 
 
@@ -66,7 +66,7 @@ def _maybe_preempt() -> None:
 
 
 class Lock:
-    """`threading.Lock`. Whoever comes first after a release has it, as with the real one."""
+    """`threading.Lock`. The first task that comes after a release gets it, as with the real one."""
 
     def __init__(self) -> None:
         self._held = False
@@ -183,7 +183,7 @@ class Condition:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Between the release and the wait nobody else has a turn, or a notification could be missed."""
+        """No other task has a turn between the release and the wait, or a notification could be missed."""
         task = scheduler.active().current
         if task is None or not self._lock._is_owned():
             raise RuntimeError("cannot wait on un-acquired lock")
@@ -435,7 +435,7 @@ class Local:
         return task.local.setdefault(self, {})
 
     def __getattribute__(self, name: str) -> Any:
-        """The task's own value comes before one of the class."""
+        """The task's own value takes precedence over one of the class."""
         if not name.startswith("_"):
             mine = object.__getattribute__(self, "_mine")()
             if name in mine:

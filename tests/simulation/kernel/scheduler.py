@@ -1,14 +1,14 @@
 """
-One thread at a time, in virtual time: which task runs next, and when time goes on.
+Runs one thread at a time, in virtual time: decides which task runs next, and when time advances.
 
 A *task* is what a thread is to a program, a *host* is what a process is. A task runs until it blocks. Then the task
-whose turn is next runs. With none ready, time jumps to the next timer. The order among tasks that are ready is drawn
-from the seed: a task draws its place in the line each time it becomes ready, from its own stream of numbers, so that a
-task that goes away changes little for the others.
+whose turn is next runs. If no task is ready, time jumps to the next timer. The order among tasks that are ready is
+drawn from the seed: a task draws its place in the line each time it becomes ready, from its own stream of numbers, so
+that a task that goes away changes little for the others.
 
-Each turn takes `TURN` nanoseconds, so time passes also where tasks never wait.
+Each turn takes `TURN` nanoseconds, so time also passes if tasks never wait.
 
-Primitives belong to one host, or to hosts that nobody kills: a lock that a killed host holds stays held.
+Primitives belong to one host, or to hosts that are never killed: a lock that a killed host holds stays held.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEGINNING = 1_800_000_000
 CHECKPOINT = 1_000
 """Turns between two checkpoints of the trace."""
 DEPTH = 8
-"""Calls of a task that `stacks` shows."""
+"""How many calls of a task `stacks` shows."""
 
 
 class Deadlock(Exception):
@@ -44,15 +44,15 @@ class Deadlock(Exception):
 
 
 class Escaped(Exception):
-    """A program reached for something that the simulation does not have: a socket, a process, a signal."""
+    """A program used something that the simulation does not have: a socket, a process, a signal."""
 
 
 class Host:
     """
     One process or machine: its name, its clocks, its tasks.
 
-    rate: how many of its seconds pass in one of virtual time; `drift` changes it. offset: seconds that its wall clock
-    is ahead. excepthook: what `threading.excepthook` is on it.
+    rate: how many of its seconds pass in one second of virtual time; `drift` changes it. offset: seconds that its wall
+    clock is ahead. excepthook: its `threading.excepthook`.
     """
 
     def __init__(self, name: str, seed: int | str) -> None:
@@ -68,11 +68,11 @@ class Host:
         self._names: dict[str, int] = {}
 
     def passed(self, now: int) -> int:
-        """Nanoseconds that have passed on it since the simulation began. No change of the rate sets them back."""
+        """Nanoseconds that have passed on it since the simulation began. A change of the rate never sets them back."""
         return self._passed_before + int((now - self._drifts_since) * self.rate)
 
     def drift(self, now: int, rate: float) -> None:
-        """From now on its clocks run at this rate. Waits that are under way end when they would have."""
+        """From now on its clocks run at this rate. Waits in progress end when they would have ended before."""
         self._passed_before, self._drifts_since, self.rate = self.passed(now), now, rate
 
     def named(self, name: str) -> str:
@@ -83,10 +83,10 @@ class Host:
 
 class Task:
     """
-    A thread of a host. `wakeups` counts how often it was ready; a timer of an earlier wait does not wake it.
+    A thread of a host. `wakeups` counts how often it became ready, so that a timer of an earlier wait does not wake it.
 
-    queued: the waiters among whom it waits. local: its values of each `threading.local`. preempt: false where it must
-    not lose its turn.
+    queued: the waiters among whom it waits. local: its values of each `threading.local`. preempt: false if it must not
+    lose its turn.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The hashes after so many turns. now: virtual nanoseconds."""
+    """The hashes after this many turns. now: in virtual nanoseconds."""
 
     turns: int
     now: int
@@ -135,7 +135,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn, counted from 1, when it began in virtual nanoseconds, and whose it was."""
+    """A turn, counted from 1: when it began in virtual nanoseconds, and the task that had it."""
 
     number: int
     now: int
@@ -143,16 +143,16 @@ class Turn:
 
 
 def stream(seed: int | str, name: str) -> random.Random:
-    """Numbers that depend on the seed and the name alone."""
+    """Random numbers that depend only on the seed and the name."""
     return random.Random(f"{seed}/{name}")
 
 
 class Kernel:
     """
-    The scheduler of tasks. `preempt`: how likely a task loses its turn where it takes or releases a lock.
+    The scheduler of tasks. `preempt`: how likely a task loses its turn when it takes or releases a lock.
 
-    failed: called with the task and the exception that ended it. effects: another hash that checkpoints take in.
-    recorded: the turns that are kept in `record`, one by one.
+    failed: called with the task and the exception that ended it. effects: another hash that checkpoints include.
+    recorded: the numbers of the turns that are kept in `record`.
     """
 
     def __init__(self, seed: int | str, *, preempt: float = 0.02) -> None:
@@ -161,7 +161,7 @@ class Kernel:
         self.now = 0
         self.turns = 0
         self.trace = 0
-        """The hash of all choices up to now."""
+        """The hash of all choices so far."""
         self.current: Task | None = None
         self.failed: Callable[[Task, BaseException], None] = _raise
         self.effects: Callable[[], int] = lambda: 0
@@ -178,7 +178,7 @@ class Kernel:
     # -- what primitives call -------------------------------------------------------------------------------------
 
     def spawn(self, host: Host, target: Callable[[], object], name: str) -> Task:
-        """A new task that is ready at once."""
+        """Create a task that is ready at once."""
         self._count += 1
         task = Task(host, host.named(name), self._count, self.seed)
         task.greenlet = greenlet(lambda: self._body(task, target), self._hub)
@@ -189,7 +189,7 @@ class Kernel:
         return task
 
     def block(self, nanoseconds: int | None = None) -> bool:
-        """Wait until woken: true; or, after so many nanoseconds of virtual time, false."""
+        """Wait until woken, or for this many nanoseconds of virtual time. Returns whether the task was woken."""
         task = self.current
         if task is None:
             raise Deadlock("code outside of every task waits")
@@ -201,13 +201,15 @@ class Kernel:
         return task.woken
 
     def wake(self, task: Task) -> None:
-        """End the wait of a task; of one that does not wait, nothing."""
+        """End the wait of a task; do nothing if it does not wait."""
         if task.blocked:
             task.woken = True
             self._make_ready(task)
 
     def wait(self, waiters: deque[Task], nanoseconds: int | None = None) -> bool:
-        """Wait among those until woken: true; or, after so many nanoseconds of virtual time, false."""
+        """
+        Wait among those until woken, or for this many nanoseconds of virtual time. Returns whether the task was woken.
+        """
         task = self.current
         if task is None:
             raise Deadlock("code outside of every task waits for another")
@@ -235,34 +237,34 @@ class Kernel:
             self._hub.switch()
 
     def maybe_preempt(self) -> None:
-        """Lose the turn by chance, as a thread may anywhere."""
+        """Lose the turn at random, as a thread can anywhere."""
         task = self.current
         if task is not None and task.preempt and task.rng.random() < self.preempt:
             self._make_ready(task)
             self._hub.switch()
 
     def pause(self, host: Host, seconds: float) -> None:
-        """Let no task of the host run for that long."""
+        """Let no task of the host run for this long."""
         host.paused_until = max(host.paused_until, self.now + int(seconds * SECOND))
 
     def seconds(self) -> float:
-        """Virtual time since the beginning."""
+        """Virtual time since the beginning, in seconds."""
         return self.now / SECOND
 
     def tasks(self, host: Host) -> list[Task]:
         """The tasks of that host that have not ended."""
         return [each for each in self._tasks if each.host is host and not each.done]
 
-    # -- who runs next --------------------------------------------------------------------------------------------
+    # -- the next task --------------------------------------------------------------------------------------------
 
     def run(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
-        """Let tasks run until that time, or until `done` after a turn."""
+        """Run tasks until that time, or until `done` is true after a turn."""
         while self.now < until and not done():
             if not self._turn(until):
                 return
 
     def _turn(self, until: int) -> bool:
-        """One turn, or one jump of time; false where time has reached its end."""
+        """One turn, or one jump of time; false if time has reached its end."""
         if self._timers and self._timers[0][0] <= self.now:
             self._expire()
         if not self._ready:
@@ -290,13 +292,13 @@ class Kernel:
         return True
 
     def _pass_on(self, task: Task) -> None:
-        """A task of a killed host was woken and never ran: another that waits for the same has its turn instead."""
+        """A task of a killed host was woken and never ran. Another task that waits for the same thing gets its turn."""
         if task.woken and task.queued is not None:
             waiters, task.queued = task.queued, None
             self.wake_one(waiters)
 
     def _set_aside(self, task: Task) -> None:
-        """A task of a host that is paused: ready again when that is over, however its wait has ended."""
+        """Set aside a task of a paused host: it is ready again after the pause, however its wait has ended."""
         task.blocked = True
         self._count += 1
         heapq.heappush(self._timers, (task.host.paused_until, self._count, task, task.wakeups))
@@ -326,7 +328,7 @@ class Kernel:
                     self.wake(joiner)
 
     def stacks(self, host: Host | None = None) -> str:
-        """Where every task waits, and where the one is that runs: the innermost calls of each."""
+        """Where every task waits, and where the running one is: the innermost calls of each."""
         lines = []
         for task in self._tasks:
             if task.done or not task.host.alive or (host is not None and task.host is not host):
@@ -347,18 +349,20 @@ def _raise(task: Task, error: BaseException) -> None:
 
 
 ACTIVE: Kernel | None = None
-"""The kernel of this process; the simulated modules ask it."""
+"""The kernel of this process; the simulated modules use it."""
 
 
 def activate(kernel: Kernel) -> Kernel:
-    """Make it the one that primitives use."""
+    """Make it the kernel that primitives use."""
     global ACTIVE
     ACTIVE = kernel
     return kernel
 
 
 def active() -> Kernel:
-    """The kernel of this process. Raises `Escaped` where there is none yet: a module blocks while it is imported."""
+    """
+    The kernel of this process. Raises `Escaped` if there is none yet, for a module that blocks while it is imported.
+    """
     if ACTIVE is None:
         raise Escaped("no simulation runs, and a module wants to wait or to start a thread")
     return ACTIVE

@@ -1,9 +1,9 @@
 """
-Shows that the simulation can fail: it runs against programs with one defect each, and tells which ones it notices.
+Shows that the simulation can fail: runs it against programs with one defect each, and reports which defects it notices.
 
     python -m tests.simulation.mutants [--only NAME] [--plans N] [--jobs J]
 
-Exit status: 0 where every mutant was caught, 1 where one survived, 2 where the table does not fit the code.
+Exit status: 0 if every mutant was caught, 1 if one survived, 2 if the table does not match the code.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from tests.simulation.mutants.trial import Order, Verdict
 
 TOP = Path(__file__).resolve().parents[3]
 PLANS = 60
-"""Drawn plans against each mutant, at most."""
+"""At most this many drawn plans against each mutant."""
 _WIDTH = 110
 
 
 class Unfit(Exception):
-    """A mutant of the table cannot be tried, or keeps the programs from running at all."""
+    """A mutant of the table cannot be applied, or keeps the programs from running at all."""
 
 
 class Trials:
     """
-    Tries mutants against so many drawn plans at most, each trial in a process of its own.
+    Tries mutants against a limited number of drawn plans, each trial in its own process.
 
-    A plan that the programs fail without a mutant proves nothing about one, so it is not counted.
+    A plan that the unchanged programs fail proves nothing about a mutant, so it is not counted.
     """
 
     def __init__(self, plans: int) -> None:
         self._plans = plans
         self._lock = threading.Lock()
         self.fails_anyway: dict[str, str] = {}
-        """What the programs as they are violate, by the seed of the plan; empty where they pass it."""
+        """The violation of the unchanged programs, by the seed of the plan; empty if they pass it."""
 
     def of(self, mutant: Mutant) -> Verdict:
-        """What happens to the mutant. Raises `Unfit`."""
+        """The result for the mutant. Raises `Unfit`."""
         order, before = Order(mutant.name, self._plans), 0
         while True:
             verdict = _carried_out(order)
@@ -59,7 +59,7 @@ class Trials:
             order = replace(order, skipped=(*order.skipped, verdict.plan))
 
     def _fails(self, seed: str) -> bool:
-        """Whether the programs as they are fail that plan."""
+        """Whether the unchanged programs fail that plan."""
         with self._lock:
             if seed not in self.fails_anyway:
                 self.fails_anyway[seed] = _carried_out(Order(drawn=self._plans, only=seed)).violation
@@ -75,7 +75,7 @@ def _carried_out(order: Order) -> Verdict:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try what the arguments name."""
+    """Try the mutants that the arguments select."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="the name of a mutant; repeatable")
     parser.add_argument("--plans", type=int, default=PLANS, help="drawn plans against each mutant, at most")

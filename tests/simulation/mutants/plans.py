@@ -1,7 +1,7 @@
 """
-Plans written by hand: each keeps a promise that drawn plans seldom test, and all of them pass without a mutant.
+Handwritten plans: each tests a promise that drawn plans seldom test, and all of them pass without a mutant.
 
-Most of them have one small node, so that pods meet. Times are seconds after the cluster has come up.
+Most of them have one small node, so that pods compete. Times are seconds after the cluster has come up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.simulation.plan import Plan, Step
 CARD = "1 x Tesla T4 15109MiB"
 TEAM = "team-a"
 SLOW = (0.5, 0.5)
-"""Seconds of one way on a slow network: things under way can be met."""
+"""Seconds for one direction on a slow network, so that faults can hit writes in progress."""
 _QUICK = (0.001, 0.005)
 
 
@@ -35,7 +35,7 @@ def plan(
 
 
 def memory(mib: int) -> dict[str, str]:
-    """A share of so many MiB."""
+    """A share of this many MiB."""
     return {"gpufraction.io/gpu-memory": f"{mib}Mi"}
 
 
@@ -70,7 +70,7 @@ def program(at: float, kind: str, name: str, away: float = 1.0) -> Step:
 
 
 def fault(at: float, seconds: float, what: str, /, **arguments: Any) -> Step:
-    """A fault that lasts so long."""
+    """A fault that lasts this long."""
     return Step(at, what, arguments, seconds)
 
 
@@ -86,7 +86,7 @@ def watches(at: float, seconds: float, what: str, kind: str = "pods", hosts: str
 
 
 def claim(at: float, name: str, gib: int) -> Step:
-    """A user claims so many GiB, to be bound at once."""
+    """A user claims this many GiB, with immediate binding."""
     amounts = {"elasticgpu.io/gpu-memory": gib}
     return Step(at, "claim.create", {"namespace": TEAM, "name": name, "class": "at-once", "amounts": amounts})
 
@@ -103,7 +103,7 @@ def about(at: float, what: str, name: str) -> Step:
 
 
 SECOND_LEADS = program(0.1, "killed", "allocator-0", 30.0)
-"""From then on the second replica leads, and half a minute later the first one follows."""
+"""From then on the second replica leads. The first one follows half a minute later."""
 THROUGH_SECOND = fault(0.2, 240.0, "admission.one", webhook="webhook-1")
 """Every review goes to the second replica's webhook."""
 
@@ -112,7 +112,7 @@ A_RENEWAL_THAT_IS_ANSWERED_LATE = plan(
     *(program(at, "paused", "leader", 20.0) for at in (5.1, 45.9, 86.7, 127.5, 168.3, 209.1)),
     latency=SLOW,
 )
-"""A leader counts its time from before it asked for it."""
+"""A leader counts its time from before it requested the renewal."""
 
 ROOM_IS_GIVEN_AT_ONCE = plan(
     "room is given at once",
@@ -125,7 +125,7 @@ ROOM_IS_GIVEN_AT_ONCE = plan(
     gone(60, "second"),
     runs(64, "third"),
 )
-"""A pod that waits runs within seconds after another one is deleted."""
+"""A waiting pod runs within seconds after another pod is deleted."""
 
 ROOM_OF_A_FINISHED_POD = plan(
     "room of a finished pod",
@@ -133,19 +133,19 @@ ROOM_OF_A_FINISHED_POD = plan(
     pod(10, "second", memory(15000)),
     runs(45, "second"),
 )
-"""A pod that waits runs within seconds after another one has ended."""
+"""A waiting pod runs within seconds after another pod has ended."""
 
 EACH_POD_THAT_FITS_RUNS_AT_ONCE = plan(
     "each pod that fits runs at once",
     *(step for i in range(8) for step in (pod(10 * i + 1.3, f"p{i}", memory(1000)), runs(10 * i + 5, f"p{i}"))),
 )
-"""Whichever replica is asked at its admission."""
+"""This holds whichever replica is asked at the pod's admission."""
 
 BOTH_REPLICAS_ARE_ASKED = plan(
     "both replicas are asked",
     *(pods(5 + 10 * i, [f"p{i}-{j}" for j in range(5)], memory(7000)) for i in range(3)),
 )
-"""One of them gives shares."""
+"""Only one of them gives shares."""
 
 A_CREATION_THAT_IS_REFUSED = plan(
     "a creation that is refused",
@@ -154,7 +154,7 @@ A_CREATION_THAT_IS_REFUSED = plan(
     pod(60, "second", memory(8000)),
     runs(65, "second"),
 )
-"""What admission reserves for a pod that is never stored is given back within a minute."""
+"""What admission reserves for a pod that is never stored is released within a minute."""
 
 DELETED_WHILE_ITS_BINDING_IS_WRITTEN = plan(
     "deleted while its binding is written",
@@ -181,7 +181,7 @@ A_LEADER_THAT_STOPS_HANDS_OVER = plan(
     pod(22, "first", memory(1000)),
     runs(30, "first"),
 )
-"""Another replica leads within seconds, not after the Lease's time."""
+"""Another replica leads within seconds, not only after the Lease has expired."""
 
 ADMITTED_AS_THE_LEADER_STOPS = plan(
     "admitted as the leader stops",
@@ -192,7 +192,7 @@ ADMITTED_AS_THE_LEADER_STOPS = plan(
     program(51, "stopped", "leader", 60.0),
     *(pod(52 + 0.3 * i, f"other-{i}", memory(15000)) for i in range(9)),
 )
-"""Pods that were given a share are stored before the next leader gives any."""
+"""Pods that got a share are stored before the next leader gives any share."""
 
 A_CARD_IS_FILLED_TO_ITS_LAST_MEBIBYTE = plan(
     "a card is filled to its last mebibyte",
@@ -207,7 +207,7 @@ A_CARD_HAS_SO_MANY_SHARERS = plan(
     *(pods(1 + 4 * i, [f"p{i}-{j}" for j in range(10)], memory(100)) for i in range(5)),
     latency=(0.001, 0.001),
 )
-"""48 pods at most."""
+"""At most 48 pods."""
 
 CORES_OF_A_CARD = plan(
     "cores of a card",
@@ -223,7 +223,7 @@ ADMITTED_AT_ONE_MOMENT = plan(
     pods(40, [f"p{i}" for i in range(6)], {**memory(100), "cpu": "10"}),
     latency=SLOW,
 )
-"""They count for each other before any of them is seen, or a kubelet refuses some."""
+"""They count against each other before any of them is seen; otherwise a kubelet refuses some."""
 
 BESIDE_PODS_WITHOUT_A_SHARE = plan(
     "beside pods without a share",
@@ -242,7 +242,7 @@ BESIDE_PODS_WITHOUT_A_SHARE = plan(
     ),
     latency=SLOW,
 )
-"""Kube-scheduler gives room away in the same moment, so pods are bound at admission only where much is left."""
+"""Kube-scheduler assigns room at the same moment, so pods are bound at admission only if much is left."""
 
 
 def _traffic(at: float) -> list[Step]:
@@ -262,14 +262,14 @@ A_LEASE_IS_DELETED = plan(
     *(fault(10.3 + 30 * i, 0.0, "lease.deleted", times=1) for i in range(5)),
     *(_traffic(10.4 + 30 * i) for i in range(5)),
 )
-"""Whoever makes another waits as long as its last holder may lead."""
+"""A replica that creates another Lease waits for as long as the last holder may lead."""
 
 A_LEADER_IS_PAUSED = plan(
     "a leader is paused",
     *(program(10.3 + 30 * i, "paused", "leader", 9.0) for i in range(3)),
     *(_traffic(17 + 30 * i) for i in range(3)),
 )
-"""It leads on when it wakes, and so nobody else does."""
+"""It still leads when it wakes, and so no other replica does."""
 
 DELETED_WITHOUT_GRACE = plan(
     "deleted without grace",
@@ -285,7 +285,7 @@ DELETED_WITHOUT_GRACE = plan(
         )
     ),
 )
-"""Nobody sees such a pod end, but its share goes to the next one at once."""
+"""Nothing sees such a pod end, but its share goes to the next pod at once."""
 
 A_FOLLOWER_BEHIND = plan(
     "a follower behind",
@@ -296,7 +296,7 @@ A_FOLLOWER_BEHIND = plan(
     *(pod(66 + 0.4 * i, f"late-{i}", memory(7000)) for i in range(40)),
     latency=SLOW,
 )
-"""It becomes the leader before its watch has shown what the last one gave away."""
+"""It becomes the leader before its watch has shown what the previous leader gave away."""
 
 TWO_STREAMS = plan(
     "two streams",
@@ -326,7 +326,7 @@ A_BINDING_ARRIVES_LATE = plan(
     pod(60, "urgent", memory(15000), priority="sim-high"),
     runs(79, "urgent"),
 )
-"""Another leads by then, and has given the share to a pod of higher priority."""
+"""Another replica leads by then, and has given the share to a pod of higher priority."""
 
 A_BINDING_SEEMS_LOST = plan(
     "a binding seems lost",
@@ -338,13 +338,13 @@ A_BINDING_SEEMS_LOST = plan(
     requests(50, 1.5, "late", "writes of pods", "allocator-1", delay=25.0),
     gone(50.5, "holder", grace=0),
 )
-"""It may still be carried out, so its share is nobody else's."""
+"""It may still be carried out, so no other pod gets its share."""
 
 
 def _in_doubt(at: float, number: int, *beside: Step) -> list[Step]:
     """
     On a slow network the binding of `patient` is decided a second after `holder` goes, and its answer is lost. It is
-    carried out half a second later, which the watch does not show for a while.
+    carried out half a second later, but the watch does not show that for a while.
     """
     return [
         pod(at - 12, f"holder-{number}", memory(15000)),
@@ -374,7 +374,7 @@ NOTHING_IS_KNOWN_OF_A_BINDING = plan(
     *(_in_doubt(52 + 60 * i, i, requests(53.05 + 60 * i, 6, "unsent", "reads", "allocator-1")) for i in range(3)),
     latency=SLOW,
 )
-"""Neither its answer comes, nor can the pod be read."""
+"""Its answer does not arrive, and the pod cannot be read."""
 
 A_PLACED_POD_IS_NOT_SEEN = plan(
     "a placed pod is not seen",
@@ -384,7 +384,7 @@ A_PLACED_POD_IS_NOT_SEEN = plan(
     pod(52, "unseen", memory(15000)),
     pod(98, "other", memory(15000), namespace="team-b"),
 )
-"""Before its reservation ends, the API server is asked."""
+"""Before its reservation ends, the allocator asks the API server."""
 
 PODS_GO_WHILE_NOBODY_LOOKS = plan(
     "pods go while nobody looks",
@@ -395,7 +395,7 @@ PODS_GO_WHILE_NOBODY_LOOKS = plan(
     pod(30, "c", memory(15000)),
     runs(36, "c"),
 )
-"""A list that lacks them says enough."""
+"""A list without them is enough."""
 
 A_CONDITION_IS_REFUSED = plan(
     "a condition is refused",
@@ -404,7 +404,7 @@ A_CONDITION_IS_REFUSED = plan(
     pod(12, "patient", memory(15000)),
     says(60, "patient", status="False"),
 )
-"""It is written again once it may be."""
+"""It is written again as soon as that is allowed."""
 
 A_POD_GETS_ITS_TURN = plan(
     "a pod gets its turn",
@@ -414,7 +414,7 @@ A_POD_GETS_ITS_TURN = plan(
     gone(20, "holder"),
     says(40, "patient", status="True"),
 )
-"""It was told that it waits, so it is told that it does not any more."""
+"""Its condition said that it waits, so the condition then says that it no longer waits."""
 
 A_TERM_LAPSES = plan(
     "a term lapses as a pod gets its turn",
@@ -429,7 +429,7 @@ A_TERM_LAPSES = plan(
     says(70, "patient", status="True"),
     replicas=1,
 )
-"""The leader hears that the share is written while its term has lapsed, and goes on as nobody else takes the Lease."""
+"""The leader learns that the share is written while its term has lapsed. It continues if no other takes the Lease."""
 
 A_CARD_FAILS = plan(
     "a card fails",
@@ -438,7 +438,7 @@ A_CARD_FAILS = plan(
     says(40, "patient", status="False"),
     runs(90, "patient"),
 )
-"""It takes no pods until it is well again."""
+"""It takes no pods until it is healthy again."""
 
 CARDS_COME_BACK = plan(
     "cards come back",
@@ -447,7 +447,7 @@ CARDS_COME_BACK = plan(
     *(pod(30 + 0.3 * i, f"p{i}", memory(100)) for i in range(60)),
     runs(70, "p0"),
 )
-"""The Node has its resources before the allocator gives any of them away."""
+"""The Node has its resources before the allocator assigns any of them."""
 
 A_NODE_LOSES_ITS_INVENTORY = plan(
     "a node loses its inventory",
@@ -465,7 +465,7 @@ AN_INVENTORY_IS_CREATED_WITHOUT_AN_ANSWER = plan(
     pod(20, "first", memory(1000)),
     runs(80, "first"),
 )
-"""The agent reads what there is before it goes on."""
+"""The agent reads what exists before it continues."""
 
 A_NODE_IS_CORDONED = plan(
     "a node is cordoned",
@@ -512,7 +512,7 @@ PODS_THAT_WAIT_GO_UNSEEN = plan(
     gone(25, "too-large", grace=0),
     gone(25, "second", grace=0),
 )
-"""Nobody remembers them."""
+"""Nothing remembers them."""
 
 SHARES_ARE_WHERE_THEIR_PODS_ARE = plan(
     "shares are where their pods are",
@@ -521,7 +521,7 @@ SHARES_ARE_WHERE_THEIR_PODS_ARE = plan(
     *(pod(40 + 3 * i, f"p{i}", memory(5000)) for i in range(6)),
     cards={"n1": CARD, "n2": CARD, "n3": CARD},
 )
-"""Gated pods are tied to the node of their share, and told which card they have."""
+"""Gated pods are pinned to the node of their share, and learn which card they have."""
 
 A_CLAIM_IS_USED = plan(
     "a claim is used",
@@ -532,7 +532,7 @@ A_CLAIM_IS_USED = plan(
     about(25, "claim.delete", "one"),
     gone(40, "user"),
 )
-"""Its share stays until its last pod has gone, and then nothing of it does."""
+"""Its share stays until its last pod has gone, and then nothing remains of it."""
 
 A_CLAIM_AND_PODS = plan(
     "a claim and pods",
@@ -541,7 +541,7 @@ A_CLAIM_AND_PODS = plan(
     about(30, "claim.delete", "one"),
     runs(40, "p2"),
 )
-"""Pods have what the claim leaves."""
+"""Pods get what the claim leaves."""
 
 A_CLAIMS_WATCH_IS_BEHIND = plan(
     "a claim's watch is behind",
@@ -551,7 +551,7 @@ A_CLAIMS_WATCH_IS_BEHIND = plan(
     program(60, "killed", "allocator-1", 60.0),
     about(100, "share.stays", "one"),
 )
-"""A new leader sees the share of a claim that it has not heard of yet."""
+"""A new leader sees the share of a claim that it has not heard about yet."""
 
 A_CLAIMS_SHARE_IS_CREATED_LATE = plan(
     "a claim's share is created late",
@@ -562,7 +562,7 @@ A_CLAIMS_SHARE_IS_CREATED_LATE = plan(
     *(pod(52 + 0.3 * i, f"p{i}", memory(7000)) for i in range(3)),
     latency=(0.2, 0.2),
 )
-"""What seems not to have been written may still come, so it stays booked."""
+"""A write that seems to have failed may still arrive, so its share stays allocated."""
 
 LEADERS_COME_AND_GO = plan(
     "leaders come and go",
@@ -578,4 +578,4 @@ LEADERS_COME_AND_GO = plan(
     ),
     latency=(0.01, 0.5),
 )
-"""Each new leader knows what the one before it gave away."""
+"""Each new leader knows what the previous one gave away."""

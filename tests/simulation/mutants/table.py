@@ -1,8 +1,8 @@
 """
-Defects that the simulation must notice: each is one change of the programs' text that breaks one promise.
+Defects that the simulation must notice. Each is one change of the programs' text that breaks one promise.
 
-Some are of a kind that distributed programs have repeatedly, some are defects that this project once had. A mutant
-whose programs cannot even start proves nothing, so there is none here.
+Some are common in distributed programs, others are defects that this project once had. A mutant whose programs cannot
+even start proves nothing, so the table has none.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Kind = Literal[
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """
-    One defect. promise: what it breaks, as a sentence that is true without it.
+    One defect. promise: the sentence that it breaks, which is true without it.
 
-    plan: one in which the defect shows, where drawn plans seldom have it.
+    plan: one that reveals the defect, if drawn plans seldom do.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """
-Programs with a defect, or without one, against plans, in a process of its own: `... .trial ORDER`, where both the order
-and what is printed at the end are values of this module as JSON.
+Runs programs with or without a defect against plans, in its own process: `... .trial ORDER`. The order and the printed
+result are values of this module as JSON.
 
 It loads the programs with the mutant's change and runs plans until one fails.
 """
@@ -26,9 +26,9 @@ _UP = "is up"
 @dataclass(frozen=True, slots=True)
 class Order:
     """
-    What to try. mutant: its name; empty for the programs as they are. drawn: how many drawn plans at most.
+    What to try. mutant: its name; empty for the unchanged programs. drawn: the maximum number of drawn plans.
 
-    skipped: seeds of plans that are not run. only: the seed of the one plan that is; empty for all.
+    skipped: seeds of plans that are not run. only: the seed of the one plan that is run; empty for all.
     """
 
     mutant: str = ""
@@ -39,26 +39,26 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What happened to it. `plan` and `violation` are empty where it passed all plans."""
+    """The result for the mutant. `plan` and `violation` are empty if it passed all plans."""
 
     mutant: str
     plans: int
-    """How many were run."""
+    """How many plans were run."""
     plan: str = ""
-    """The seed of the one that failed."""
+    """The seed of the plan that failed."""
     violation: str = ""
     came_up: bool = True
-    """Whether the cluster had come up before: a mutant that keeps it from that proves little."""
+    """Whether the cluster had come up before: a mutant that prevents this proves little."""
 
 
 def tried(order: Order) -> Verdict:
     """
-    Run the plans. It may be called once in a process, before any program is imported.
+    Run the plans. This can be called once in a process, before any program is imported.
 
-    Raises `loader.NotThere` where the table does not fit the code.
+    Raises `loader.NotThere` if the table does not match the code.
     """
     loader.install([each.mutation for each in MUTANTS if each.name == order.mutant])
-    # After the loader, since these import the programs.
+    # After the loader, because these modules import the programs.
     from tests.simulation import pool
     from tests.simulation.features.table import FEATURES
     from tests.simulation.run import Run
@@ -74,8 +74,8 @@ def tried(order: Order) -> Verdict:
 
 def _plans(order: Order) -> Iterator[Plan]:
     """
-    The mutant's own plan, the kept ones, and then drawn ones, as the order has them. The own one comes first, since it
-    says most: another may fail only because the mutant makes something sooner or later.
+    The mutant's own plan, the kept plans, and then drawn plans, as the order says. The own plan comes first because it
+    is the most specific: another plan may fail only because the mutant changes the time of something.
     """
     for each in _all(order):
         if each.seed not in order.skipped and order.only in ("", each.seed):

@@ -1,5 +1,5 @@
 """
-Agents as kubelet plugins, without gRPC: every kubelet has registered its agent, and asks it for the devices of claims.
+Agents as kubelet plugins, without gRPC: every kubelet has registered its agent and asks it for the devices of claims.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _KIND = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """What kubelet says of the plugin."""
+    """What kubelet reports about the plugin."""
 
     registered: bool = True
     why: str = ""
 
 
 def _by_claims(site: Site) -> DeliveryWay:
-    """ResourceClaims where the Node's label says so; the vendor's tools have described the cards."""
+    """Delivery by ResourceClaims if the Node's label says so; the vendor's tools have described the cards."""
 
     def conclude(found: Delivered, inventory: Inventory, now: float, labels: Mapping[str, str]) -> Delivered:
         return ClaimDelivery(_Registered()).conclude(replace(found, kind=_KIND), inventory, now, labels)
@@ -41,7 +41,7 @@ WAYS: tuple[BuildWay, ...] = (by_toolkit, _by_claims)
 
 
 class ClaimPlugins:
-    """`Plugins` of kubelets. claim: of this namespace and name. runs: whether the agent of a node does."""
+    """The `Plugins` of kubelets. claim: reads a claim by namespace and name. runs: whether the agent of a node runs."""
 
     def __init__(self, claim: Callable[[str, str], JSON | None], runs: Callable[[str], bool]) -> None:
         self._claim = claim

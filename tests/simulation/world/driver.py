@@ -11,9 +11,9 @@ from nodeagent.gpus.simulated import BadSimulation, Simulated, SimulatedMachine,
 
 class Driver(Simulated):
     """
-    `Simulated` of a YAML document that `shows` gives at each look; it is decoded again only where it has changed.
+    `Simulated` with a YAML document that `shows` returns at each look. It is decoded again only if it has changed.
 
-    It is no file, so that a fork of the process shows its own cards.
+    The document is not a file, so that a fork of the process shows its own cards.
     """
 
     def __init__(self, shows: Callable[[], str], *, node: str) -> None:

@@ -1,9 +1,9 @@
 """
-The way from a program to the API server: delays, and what goes wrong.
+The connection from a program to the API server: delays and faults.
 
-`Way` is a `Transport` of `runtime.kubernetes.client`, one for each client. A request is carried out by a task of the
-server's, so it goes on when its client gives up or dies. What goes wrong is decided by `Rule`s, which faults put up and
-take down again; without one every request is answered after a short delay.
+`Way` is a `Transport` of `runtime.kubernetes.client`, one for each client. A task of the server carries out the
+request, so it continues if its client gives up or dies. `Rule`s decide what goes wrong. Faults add and remove them;
+without a rule every request is answered after a short delay.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tests.simulation.kernel.scheduler import SECOND, Host, Kernel, stream
 JSON = dict[str, Any]
 Fate = Literal["answered", "refused", "unsent", "dropped", "silent", "unanswered", "late", "twice", "slow"]
 """
-What happens to a request: answered; refused with a status; not sent, since there is no connection; lost on its way
-(dropped), of which half of the clients learn at once and half when their patience ends; never answered (silent);
+What happens to a request: it is answered; refused with a status; not sent because there is no connection; lost in
+transit (dropped), which half of the clients learn at once and half when their patience ends; never answered (silent);
 carried out with the answer lost (unanswered); carried out after its client gave up (late); carried out twice, as by a
 proxy that repeats it; or answered slowly.
 """
@@ -36,8 +36,8 @@ proxy that repeats it; or answered slowly.
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    A fate and what belongs to it. `status`: of a refusal; `retry_after`: the whole seconds that it asks to wait; 0
-    where it says nothing. `seconds`: of a delay; of a late request, from when its client gave up.
+    A fate and its figures. `status`: of a refusal; `retry_after`: the whole seconds that it asks to wait; 0 if it does
+    not say. `seconds`: of a delay; for a late request, counted from when its client gave up.
     """
 
     fate: Fate = "answered"
@@ -51,7 +51,7 @@ WELL = Verdict()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as rules see it. `number` counts those of the host, `body` is its JSON as it is sent."""
+    """A request as rules see it. `number` counts the requests of the host; `body` is its JSON as sent."""
 
     host: str
     method: str
@@ -70,23 +70,23 @@ class Call:
 
     @property
     def program(self) -> str:
-        """The program of the host, whichever of its starts this is."""
+        """The program of the host, regardless of how often it was started."""
         return program_of(self.host)
 
 
 def program_of(host: str) -> str:
-    """The program that runs on the host of that name: `allocator-0` of `allocator-0.3`."""
+    """The program on the host of that name: `allocator-0` for `allocator-0.3`."""
     return host.rpartition(".")[0] or host
 
 
 Rule = Callable[[Call], Verdict | None]
-"""The verdict on a request; None where the rule has nothing to do with it."""
+"""The verdict on a request; None if the rule does not apply to it."""
 
 
 @dataclass
 class Stream:
     """
-    A watch that is open. Faults freeze it, cut it, or make it lag.
+    An open watch. Faults freeze it, cut it, or make it lag.
 
     host: of the program that reads. kind: the plural of its resource.
     """
@@ -96,12 +96,12 @@ class Stream:
     watch: Watch
     frozen: bool = False
     lag: float = 0.0
-    """Seconds after its commit before which no event is delivered."""
+    """Seconds after its commit before an event is delivered."""
     bookmarks_only: bool = False
     cut: bool = False
     closed: bool = False
     moved: Event = field(default_factory=Event)
-    """Set where a reader that waits must look again."""
+    """Set when a waiting reader must look again."""
 
     @property
     def program(self) -> str:
@@ -113,17 +113,17 @@ class Stream:
         self.frozen = True
 
     def thaw(self) -> None:
-        """Deliver again, what was held back first."""
+        """Deliver again, starting with what was held back."""
         self.frozen = False
         self.moved.set()
 
     def mute(self, muted: bool) -> None:
-        """Deliver bookmarks only; or, again, what was held back first."""
+        """Deliver only bookmarks; or deliver again, starting with what was held back."""
         self.bookmarks_only = muted
         self.moved.set()
 
     def delay(self, seconds: float) -> None:
-        """Deliver each event so long after its commit. One that waits already counts again."""
+        """Deliver each event this long after its commit. This applies again to an event that already waits."""
         self.lag = seconds
         self.moved.set()
 
@@ -135,7 +135,7 @@ class Stream:
 
 
 class Effects(Protocol):
-    """Who is told of each request that was answered, for the hash of what happened."""
+    """Receives each answered request, for the hash of effects."""
 
     def answered(self, call: Call, status: int, digest: int) -> None: ...
 
@@ -144,7 +144,7 @@ class Network:
     """
     All connections of all hosts.
 
-    server: the host whose tasks carry requests out. latency: seconds of one way, at least and at most.
+    server: the host whose tasks carry requests out. latency: seconds for one direction, minimum and maximum.
     """
 
     def __init__(self, kernel: Kernel, api: Callable[[], Api], server: Host, *, latency: tuple[float, float]) -> None:
@@ -171,25 +171,25 @@ class Network:
         return Call(host.name, request.method, request.path, request.query, number, request.body)
 
     def verdict(self, call: Call) -> Verdict:
-        """What the rules make of it; the first that has to do with it decides."""
+        """The verdict of the first rule that applies to the request."""
         found = next(filter(None, (rule(call) for rule in self.rules)), WELL)
         self.counts[found.fate] = self.counts.get(found.fate, 0) + 1
         return found
 
     def delay(self, host: Host) -> int:
-        """Nanoseconds of one way."""
+        """Nanoseconds for one direction."""
         low, high = self.latency
         return int((low + (high - low) * host.rng.random() ** 3) * SECOND)
 
     def record(self, call: Call, status: int, body: bytes) -> None:
-        """Take the answer into the hash of effects."""
+        """Add the answer to the hash of effects."""
         text = f"{self.kernel.now} {call.host} {call.method} {call.path} {status}".encode()
         self.effects = zlib.crc32(body, zlib.crc32(text, self.effects))
         for each in self.seen:
             each(call, status)
 
     def strike(self, chosen: Callable[[Stream], bool], change: Callable[[Stream], None]) -> Callable[[], None]:
-        """Change each watch of that choice, also those that open from now on, until the returned function is called."""
+        """Change each watch of that choice, including those that open later, until the returned function is called."""
 
         def opened(stream: Stream) -> None:
             if chosen(stream):
@@ -201,14 +201,14 @@ class Network:
         return lambda: self.opened.remove(opened)
 
     def hang_up(self) -> None:
-        """End the watches of hosts that were killed, as an API server does whose peer's machine resets connections."""
+        """End the watches of killed hosts, as an API server does when the peer's machine resets connections."""
         gone = [stream for stream in self.streams if not stream.host.alive]
         self.streams = [stream for stream in self.streams if stream.host.alive]
         for each in gone:
             each.watch.close()
 
     def cut(self, chosen: Callable[[Stream], bool]) -> int:
-        """Break the watches of that choice; how many there were."""
+        """Break the watches of that choice. Returns how many there were."""
         found = [stream for stream in self.streams if chosen(stream)]
         for each in found:
             each.sever()
@@ -216,7 +216,7 @@ class Network:
 
 
 class Way:
-    """A `Transport`: one client on a host, who is that user."""
+    """A `Transport`: one client on a host, with that user."""
 
     def __init__(self, network: Network, host: Host, user: User) -> None:
         self._network = network
@@ -240,7 +240,7 @@ class Way:
 
 
 class _Exchange:
-    """One request on its way."""
+    """One request in progress."""
 
     def __init__(
         self, network: Network, host: Host, user: User, request: HttpRequest, call: Call, verdict: Verdict
@@ -267,7 +267,7 @@ class _Exchange:
         return self._answer
 
     def carry_out(self) -> None:
-        """On a task of the server's."""
+        """Runs on a task of the server."""
         network, verdict = self._network, self._verdict
         kernel = network.kernel
         held = int(verdict.seconds * SECOND)
@@ -277,7 +277,7 @@ class _Exchange:
         if verdict.fate == "silent" or (verdict.fate == "late" and self._request.stream):
             return
         if verdict.fate == "dropped":
-            self._lost = self._call.number % 2 == 0  # the other half learns of it only when its patience ends
+            self._lost = self._call.number % 2 == 0  # the other half learns it only when its patience ends
             if self._lost:
                 self._came.set()
             return
@@ -301,7 +301,7 @@ class _Exchange:
         self._arrive(answer)
 
     def _arrive(self, answer: _Answer | _Open) -> None:
-        """The answer is with the client; nobody reads a watch whose client has given up."""
+        """Deliver the answer to the client. Nothing reads a watch whose client has given up."""
         if self._gave_up and isinstance(answer, _Open):
             answer.close()
         self._answer = answer
@@ -341,7 +341,7 @@ class _Exchange:
 
 @dataclass
 class _Answer:
-    """A whole answer."""
+    """A complete answer."""
 
     status: int
     body: bytes
@@ -356,7 +356,7 @@ class _Answer:
         yield self.body
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: nothing is held."""
 
 
 def _refusal(verdict: Verdict) -> _Answer:
@@ -403,7 +403,7 @@ class _Open:
             self._end()
 
     def _bookmarks_before(self, event: WatchEvent) -> Iterator[bytes]:
-        """What a connection says that delivers nothing: each minute, that nothing came before the event."""
+        """What a connection without events delivers: a bookmark each minute, until the event."""
         stream = self._stream
         while stream.bookmarks_only and event.change is not None and not stream.cut and not stream.closed:
             stream.moved.clear()
@@ -413,9 +413,7 @@ class _Open:
                 yield json.dumps({"type": "BOOKMARK", "object": {**about, "metadata": metadata}}).encode() + b"\n"
 
     def _held_back(self, event: WatchEvent) -> None:
-        """
-        Wait as long as faults keep the event. Raises `KubeTimeout` where the client bears the silence no longer.
-        """
+        """Wait for as long as faults hold the event back. Raises `KubeTimeout` when the client's patience ends."""
         stream, kernel = self._stream, self._network.kernel
         if event.change is not None:
             kernel.block(self._network.delay(stream.host))
@@ -429,7 +427,7 @@ class _Open:
                 raise KubeTimeout(f"{self._request}: no answer in time")
 
     def _due(self, event: WatchEvent) -> int:
-        """When a watch that lags delivers the event."""
+        """When a lagging watch delivers the event."""
         if event.change is None:
             return 0
         return self._network.committed.get(event.change.revision, 0) + int(self._stream.lag * SECOND)
@@ -457,7 +455,7 @@ def _line(event: WatchEvent) -> bytes:
 
 
 def drawn(seed: int | str, name: str, probability: float) -> Callable[[Call], bool]:
-    """Whether a fault strikes a request, drawn for each by its host and number alone."""
+    """Whether a fault strikes a request, drawn for each from its host and number alone."""
 
     def strikes(call: Call) -> bool:
         return stream(seed, f"{name}/{call.host}/{call.number}").random() < probability

@@ -1,9 +1,9 @@
 """
-The three programs as they run in production, each on a host of its own in this process.
+The three programs as they run in production, each on its own host in this process.
 
-A program is started by the function that its `main` calls, with its settings, a client over the simulated network, and
-what serves its routes to other hosts. To kill a host ends every task of it where it is: nothing of it runs again, and
-no `finally` either.
+The function that a program's `main` calls starts it, with its settings, a client over the simulated network, and a
+server of its routes for other hosts. Killing a host ends each of its tasks immediately: nothing of it runs again, not
+even a `finally`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Exited = Callable[["Program", int], None]
 
 class Program:
     """
-    A program and the hosts on which it ran: a new one after each start.
+    A program and the hosts on which it ran: each start has a new host.
 
     name: of its place, such as `allocator-0`. body: composes it on a task of its host, and returns its exit code.
-    retired: another instance has its place, so nobody starts this one again.
+    retired: another instance has replaced it, so it is not started again.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Program:
         self.host: Host | None = None
         self.process: Process | None = None
         self.running: Any = None
-        """What the program's own start function returned; None until it has."""
+        """What the program's own start function returned; None until it returns."""
         self._kernel = kernel
         self._body = body
         self._exited = exited
@@ -67,7 +67,7 @@ class Program:
         return self.host is not None and self.host.alive
 
     def start(self) -> None:
-        """Start it on a new host; a program that runs, or is retired, is left alone."""
+        """Start it on a new host. Does nothing if the program runs or is retired."""
         if self.alive or self.retired:
             return
         self.starts += 1
@@ -77,36 +77,36 @@ class Program:
         self._kernel.spawn(host, lambda: self._run(host), "main")
 
     def successor(self) -> Program:
-        """Another instance in the same place, to start while this one lives on. Nobody starts this one again."""
+        """Another instance in the same place, to start while this one still runs. This one is not started again."""
         self.retired = True
         found = Program(self._kernel, self.name, self._body, self._exited, rate=self.rate)
         found.offset, found.starts = self.offset, self.starts
         return found
 
     def drift(self, rate: float) -> None:
-        """Let its clocks run at this rate, also after its next start."""
+        """Make its clocks run at this rate, also after its next start."""
         self.rate = rate
         if self.host is not None:
             self.host.drift(self._kernel.now, rate)
 
     def set_wall(self, offset: float) -> None:
-        """Set its wall clock so many seconds ahead, also after its next start."""
+        """Set its wall clock this many seconds ahead, also after its next start."""
         self.offset = offset
         if self.host is not None:
             self.host.offset = offset
 
     def kill(self) -> None:
-        """End it where it is."""
+        """End it immediately."""
         if self.host is not None:
             self.host.alive = False
 
     def stop(self) -> None:
-        """Have it end in good order, as SIGTERM does; it is killed when its grace period is over."""
+        """Stop it gracefully, as SIGTERM does. It is killed when its grace period is over."""
         if self.alive and self.process is not None:
             self.process.stop.set()
 
     def pause(self, seconds: float) -> None:
-        """Let none of its tasks run for that long: a process that is stopped, or a machine that is suspended."""
+        """Let none of its tasks run for this long, like a stopped process or a suspended machine."""
         if self.host is not None:
             self._kernel.pause(self.host, seconds)
 
@@ -124,14 +124,14 @@ class Program:
 
 @dataclass
 class AllocatorProgram:
-    """An allocator that runs: what the simulation looks at, and what it serves."""
+    """A running allocator: what the simulation reads from it, and what it serves."""
 
     allocator: RunningAllocator
     served: InProcess
 
 
 def allocator_body(flags: Callable[[], list[str]], kube: Callable[[Host], Kube]) -> Callable[[Program, Process], int]:
-    """The life of an allocator. `flags` are read at each start, so that it may be rolled to others."""
+    """Runs an allocator to its end. `flags` are read at each start, so that it can be rolled to other flags."""
 
     def body(program: Program, process: Process) -> int:
         assert program.host is not None
@@ -154,7 +154,7 @@ def allocator_body(flags: Callable[[], list[str]], kube: Callable[[Host], Kube])
 
 @dataclass
 class WebhookProgram:
-    """A webhook that runs. `post` answers a review on a task of its host."""
+    """A running webhook. `post` answers a review on a task of its host."""
 
     service: Any
     client: Any
@@ -162,9 +162,9 @@ class WebhookProgram:
 
 class ToAllocator:
     """
-    `UnixClient` of a webhook whose allocator is another host of the same pod.
+    The `UnixClient` of a webhook whose allocator is another host of the same pod.
 
-    A request is carried out by a task of the allocator's. `peer` gives the program that is asked.
+    A task of the allocator carries out each request. `peer` returns the program to ask.
     """
 
     def __init__(self, kernel: Kernel, peer: Callable[[], Program], latency: Callable[[], int]) -> None:
@@ -201,7 +201,7 @@ class ToAllocator:
 def webhook_body(
     flags: Callable[[], list[str]], client: Callable[[Program], ToAllocator]
 ) -> Callable[[Program, Process], int]:
-    """The life of a webhook, without its server: reviews come by `ask`."""
+    """Runs a webhook to its end, without its server: reviews come through `ask`."""
 
     def body(program: Program, process: Process) -> int:
         settings = load(ServeSettings, file=None, env={}, argv=flags())
@@ -216,8 +216,8 @@ def review(
     kernel: Kernel, program: Program, path: str, body: bytes, timeout: float, *, held: float = 0.0
 ) -> tuple[int, bytes] | None:
     """
-    What a webhook answers to a review, with the status; None where no answer comes within the timeout. held: seconds
-    that the review stays on its way; it is answered all the same.
+    What a webhook answers to a review, with the status; None if no answer comes within the timeout. held: seconds that
+    the review spends in transit; it is still answered.
     """
     came, answers = Event(), []
 
@@ -243,7 +243,7 @@ def agent_body(
     kube: Callable[[Host], Kube],
     ways: Sequence[BuildWay] = DELIVERY,
 ) -> Callable[[Program, Process], int]:
-    """The life of a node agent over the cards that its driver shows; see `Driver`. `ways`: of delivery."""
+    """Runs a node agent to its end, with the cards that its driver shows; see `Driver`. `ways`: of delivery."""
 
     def body(program: Program, process: Process) -> int:
         assert program.host is not None

@@ -4,8 +4,8 @@ A cluster in one process: the API server, the machinery behind it, and our progr
     world = World(kernel, Shape())
     kernel.spawn(world.admin, lambda: world.boot(), "boot")
 
-Everything but the observer runs on tasks. `world.api` is the present API server; a restored etcd is the same one with
-another state.
+Everything except the observer runs on tasks. `world.api` is the current API server; after a restore of etcd it is the
+same one with another state.
 """
 
 from __future__ import annotations
@@ -44,22 +44,24 @@ from tests.simulation.world.programs import Program
 
 NAMESPACES = ("team-a", "team-b")
 BY_CLAIMS = "delivery-dra"
-"""The component by which the agents are kubelet plugins."""
+"""The component that makes the agents kubelet plugins."""
 SHARES_BY_CLAIMS = "resourceclaims"
-"""The component by which tenants ask by ResourceClaims, which needs this version of Kubernetes."""
+"""The component that lets tenants request by ResourceClaims. It needs this version of Kubernetes."""
 SINCE = "v1.36.2"
 Reviewing = Callable[[list[Program], str, bytes], list[Program]]
-"""Of the webhooks that answer, those that a review reaches; it gets the path and the review, and may wait."""
+"""Chooses the webhook that receives a review among those that answer. It gets the path and the review, and may wait."""
 Storing = Callable[[Attributes], None]
-"""Called with what admission has admitted, before it is stored; it may wait, and raises `ApiError` to refuse it."""
+"""Called with what admission has admitted, before it is stored. It may wait, and raises `ApiError` to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """
-    What a world has. cards: each node's, as `nodeagent.gpus.simulated` describes them. flags: further ones by program.
+    What a world has. cards: of each node, as `nodeagent.gpus.simulated` describes them. flags: further flags by
+    program.
 
-    latency: seconds of one way on the network, at least and at most. options: the administrator's document, if any.
+    latency: seconds for one direction on the network, minimum and maximum. options: the administrator's document, if
+    any.
     """
 
     cards: Mapping[str, str] = field(default_factory=lambda: {f"n{i}": "4 x Tesla T4 15109MiB" for i in range(1, 4)})
@@ -75,8 +77,8 @@ class World:
     """
     The cluster of one run.
 
-    observers: called with each committed change, at its commit; they must not wait. ended: called with each program
-    that ended by itself, and its exit code.
+    observers: called with each change at its commit; they must not wait. ended: called with each program that ended by
+    itself, and its exit code.
     """
 
     def __init__(self, kernel: Kernel, shape: Shape) -> None:
@@ -95,13 +97,13 @@ class World:
         if shape.options:
             self._options.write_text(shape.options)
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
-        """Of the programs' next start."""
+        """The flags for the programs' next start."""
         self.reviewed: list[Callable[[JSON], None]] = []
         """Called with each review that a webhook has answered."""
         self.reviewing: list[Reviewing] = []
-        """Faults on the way of reviews, in the order in which they came."""
+        """Faults of reviews in transit, in the order in which they began."""
         self.review_held = 0.0
-        """Seconds that a review stays on its way to the webhook."""
+        """Seconds that a review spends in transit to the webhook."""
         self.storing: list[Storing] = []
         """Faults between the admission of an object and its commit."""
         self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
@@ -111,7 +113,7 @@ class World:
         """What each node has now."""
         self.disguises: dict[str, list[Callable[[str], str]]] = {node: [] for node in shape.cards}
         self.leaving: list[Program] = []
-        """Instances whose place another has, while they live on."""
+        """Instances that have been replaced and still run."""
         self._shown: dict[str, str] = {}
         """What each node's driver shows."""
         self._drivers: dict[str, Driver] = {}
@@ -120,13 +122,13 @@ class World:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def programs(self) -> list[Program]:
-        """All of ours."""
+        """All of our programs."""
         return [*self.allocators, *self.webhooks, *self.agents.values()]
 
     def replace(self, program: Program) -> Program:
         """
-        Start another instance in the program's place, which lives on among those that are leaving. For one that is
-        leaving already, another has its place.
+        Start another instance in the program's place; the program still runs among those that are leaving. Does nothing
+        if the program has already been replaced.
         """
         if program.retired:
             return program
@@ -144,7 +146,7 @@ class World:
         return Kube(Way(self.network, host, user), oversized=Oversized())
 
     def show_cards(self, node: str, text: str) -> None:
-        """Have the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
+        """Make the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
         self._shown[node] = text
 
     def exchange_cards(self, node: str, cards: str) -> None:
@@ -154,8 +156,8 @@ class World:
 
     def disguise_cards(self, node: str, disguise: Callable[[str], str]) -> Callable[[], None]:
         """
-        Have the driver show the node's cards otherwise until the returned function is called. Of several disguises
-        the last one that has not ended counts.
+        Make the driver show the node's cards differently until the returned function is called. If there are several
+        disguises, the last one that has not ended applies.
         """
         self.disguises[node].append(disguise)
         self._show(node)
@@ -167,7 +169,7 @@ class World:
         return undo
 
     def show_again(self, node: str) -> None:
-        """Ask the disguise of the node's cards again what it shows."""
+        """Read again what the disguise of the node's cards shows."""
         self._show(node)
 
     def _show(self, node: str) -> None:
@@ -182,7 +184,7 @@ class World:
             each(program, code)
 
     def another_allocator(self, name: str) -> Program:
-        """A further allocator alongside those of the shape, which nothing starts again."""
+        """An additional allocator, which is not started again when it ends."""
         return Program(self.kernel, f"allocator-{name}", self._allocator(name), lambda program, code: None)
 
     def _allocator(self, number: int | str) -> Callable[[Program, Any], int]:
@@ -217,7 +219,7 @@ class World:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """On a task: install everything and start the programs; returns when a leader decides and a webhook answers."""
+        """On a task: install everything and start the programs. Returns when a leader decides and a webhook answers."""
         self.kernel.spawn(self.manager, self._start_control_plane, "start")
         while not self.up:
             self.kernel.block(SECOND // 100)
@@ -239,7 +241,7 @@ class World:
             self.kernel.block(SECOND // 10)
 
     def add_node(self, node: str) -> None:
-        """Register a node of the world's shape, as its kubelet does; one that is there stays as it is."""
+        """Register a node of the world's shape, as its kubelet does. An existing node stays as it is."""
         number = list(self.shape.cards).index(node)
         self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
 
@@ -256,11 +258,11 @@ class World:
         return self.leader() is not None and bool(self._answering()) and all(map(self._published, self.shape.cards))
 
     def leader(self) -> Program | None:
-        """The allocator that may decide now; one of them where there are two."""
+        """The allocator that may decide now; one of them if there are two."""
         return next(iter(self.leaders()), None)
 
     def leaders(self) -> list[Program]:
-        """Every allocator that believes it may decide; asked without any task of it running."""
+        """Every allocator that believes it may decide. This runs none of its tasks."""
         leaving = [each for each in self.leaving if each.name.startswith("allocator")]
         found = [*self.allocators, *leaving]
         return [each for each in found if each.alive and each.running and _leads(self.kernel, each)]
@@ -296,7 +298,7 @@ class World:
         return self.api.store.get(claimplugins.CLAIMS, (namespace, name))
 
     def restore(self, state: Snapshot, *, bump: int) -> None:
-        """On a task: bring etcd back to a state, and start controllers and kubelets again, as after such a disaster."""
+        """On a task: restore etcd to a state, and start controllers and kubelets again, as after such a disaster."""
         self.api.restore(state, bump=bump)
         before = self.machinery
         done = Event()
@@ -327,7 +329,7 @@ class World:
     # -- how the API server calls a webhook ---------------------------------------------------------------------------
 
     def call(self, hook: JSON, document: JSON) -> Any:
-        """`WebhookCaller`: to a webhook that answers, chosen by the task's own numbers."""
+        """`WebhookCaller`: calls a webhook that answers, chosen by the task's own random numbers."""
         task = self.kernel.current
         assert task is not None
         answering = self._answering()
@@ -353,20 +355,20 @@ class World:
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:
-        """`WebhookCaller`: nobody asks for a certificate here."""
+        """`WebhookCaller`: nothing here asks for a certificate."""
 
     def close(self) -> None:
         """`WebhookCaller`: nothing is open."""
 
 
 class _Storing:
-    """The last plugin of admission: where an object stays, or is lost, that our webhook has admitted."""
+    """The last plugin of admission: here an object that our webhook has admitted is delayed or lost."""
 
     def __init__(self, faults: list[Storing]) -> None:
         self._faults = faults
 
     def mutate(self, attributes: Attributes) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def validate(self, attributes: Attributes) -> None:
         """Let each fault wait or refuse."""
@@ -385,14 +387,14 @@ def _leads(kernel: Kernel, program: Program) -> bool:
 
 @dataclass
 class _Look:
-    """Stands for a task where an observer reads a program's clock."""
+    """Acts as a task while an observer reads a program's clock."""
 
     host: Host | None
     preempt: bool = False
 
 
 class _Direct:
-    """A `Transport` that asks the API server at once, for the administrator's work before the run begins."""
+    """A `Transport` that calls the API server directly, for the administrator's work before the run begins."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -11,13 +11,13 @@ from playground.shapes import gpu_node
 from tests.clusters import only_real
 
 FAST_ELECTION = ("--election-lease", "3s")
-"""As quick as a busy machine of two cores bears: a call that takes longer than it may to renew ends a leader's term."""
+"""As short as a busy machine with two cores allows: a leader's term ends if a call takes longer than a renewal may."""
 NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB") for i in range(4))
 
 
 @pytest.fixture(params=only_real())
 def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two replicas, a quick election, four nodes."""
+    """Two replicas with a quick election, and four nodes."""
     settings = {"allocator": (*FAST_ELECTION, "--assume-ttl", "3s")}
     directory = tmp_path_factory.mktemp("storm")
     with Cluster(

@@ -1,7 +1,8 @@
 """
-What an allocator's evictions looked like to somebody who watches the pods: who went, and for whom it can have been.
+What a watch of the pods shows of an allocator's evictions: which pods were evicted, and for which pods that may have
+been.
 
-By the API server's own order of events. It judges nothing; `test_preemption_storm` does.
+It uses the API server's own order of events. It judges nothing; `test_preemption_storm` does.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True)
 class Eviction:
-    """One pod that went without having been deleted by a client, and what stood in the line then."""
+    """One pod that was removed without a client's deletion, and what was in the queue then."""
 
     name: str
     priority: int
     highest_waiting: int
-    """The highest priority of a pod that waited then; -1 where none did."""
+    """The highest priority of a pod that waited then; -1 if none waited."""
     guarded_left: int | None
-    """Of a pod with the label: how many others with it were ready then, and stay. None for a pod that was not ready."""
+    """For a pod with the label: how many others with it were ready then and stay. None for a pod that was not ready."""
 
 
 class Witness:
-    """Give it every event of the pods. `deletes`: the names whose deletion was a client's wish."""
+    """Receives every event of the pods. `deletes`: the names of pods that a client deleted."""
 
     def __init__(self, deletes: Container[str], guard: str) -> None:
         self._deletes, self._guard = deletes, guard
-        self._lock = threading.Lock()  # guards all of it: the informer writes, the test reads
+        self._lock = threading.Lock()  # guards everything here: the informer writes, the test reads
         self._known: dict[str, JSON] = {}
         self._evictions: dict[str, Eviction] = {}
         self._waited: dict[str, int] = {}
 
     def see(self, event: Event) -> None:
-        """An event, in order."""
+        """Take an event in, in order."""
         with self._lock:
             match event:
                 case Replaced(items) | Part(items):
@@ -81,12 +82,12 @@ class Witness:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def evicted(self) -> set[str]:
-        """The names of those who went."""
+        """The names of the evicted pods."""
         with self._lock:
             return set(self._evictions)
 
     def evictions(self) -> list[Eviction]:
-        """Each of them."""
+        """All evictions."""
         with self._lock:
             return list(self._evictions.values())
 
@@ -102,7 +103,7 @@ def _stays(pod: JSON) -> bool:
 
 @contextmanager
 def watching(kubeconfig: str, deletes: Container[str], guard: str) -> Iterator[Witness]:
-    """A witness of the pods of the namespace `default` meanwhile."""
+    """A witness of the pods of the namespace `default` in this context."""
     witness = Witness(deletes, guard)
     see: Callable[[Event], None] = witness.see
     kube = Kube.connect(kubeconfig=kubeconfig, user_agent="witness")

@@ -1,9 +1,9 @@
 """
-Everything that was committed while a storm blew, by resourceVersion: what the cluster was at any moment, and why
+Everything that was committed during a storm, by resourceVersion: the state of the cluster at any moment, and why
 kube-scheduler refused a pod that the allocator had pinned.
 
-A decision is right where its node is accepted by the cluster as it was when the decision was made. What refuses the pod
-later was committed later, and has a resourceVersion. It judges; `test_refusals_storm` asserts.
+A decision is right if the pod fitted its node in the cluster's state at the time of the decision. A change that makes
+the pod unfit was committed later, and has a resourceVersion. This module judges; `test_refusals_storm` asserts.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _KINDS = {
     },
 }
 _GPU = Gpu("GPU-0", 0, "any", 1, 1)
-"""The filter of nodes refuses those without GPUs first; kube-scheduler knows no GPUs."""
+"""Our filter of nodes first refuses those without GPUs, which kube-scheduler does not know."""
 _WRITING = ("running Bind plugin", "running PreBind plugin")
 _BEHIND = 3.0
-"""Seconds by which an allocator may be behind the API server on a busy machine."""
+"""Seconds by which an allocator may lag behind the API server on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One change. `made` is None where the object was deleted."""
+    """One change. `made` is None if the object was deleted."""
 
     version: int
     plural: str
@@ -67,21 +67,21 @@ class Refusal:
     pinned: int
     """The resourceVersion of our pin."""
     refused: int
-    """That of the Event."""
+    """The resourceVersion of the Event."""
     message: str
     decided: int | None
-    """The last resourceVersion until the pin at which the node was right; None where it never was."""
+    """The last resourceVersion before the pin at which the node was right; None if it never was."""
     cause: Commit | None
-    """What made the node wrong after that; None where nothing did."""
+    """What made the node wrong after that; None if nothing did."""
 
     @property
     def by_others(self) -> bool:
-        """Whether something else than its own deletion is why the pod was refused."""
+        """Whether the pod was refused for something other than its own deletion."""
         return self.cause is None or "/".join(self.cause.key) != self.pod
 
     @property
     def explained(self) -> bool:
-        """Whether something that was committed after our decision is why the pod was refused."""
+        """Whether the pod was refused because of something that was committed after our decision."""
         return self.decided is not None and self.cause is not None and self.cause.version > self.decided
 
     def __str__(self) -> str:
@@ -93,15 +93,15 @@ class Refusal:
 
 
 class History:
-    """Give it every event of each kind of object, and of Events."""
+    """Receives every event of each kind of object, and Events."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all of it: informers write, the test reads
+        self._lock = threading.Lock()  # guards everything here: informers write, the test reads
         self._commits: list[Commit] = []
         self._refused: dict[str, tuple[int, str]] = {}
 
     def see(self, plural: str, event: Event) -> None:
-        """A change of an object."""
+        """Take in a change of an object."""
         with self._lock:
             match event:
                 case Replaced(items) | Part(items):
@@ -117,7 +117,7 @@ class History:
         self._commits.append(Commit(version, plural, key_of(seen), made, time.monotonic()))
 
     def hear(self, event: Event) -> None:
-        """An Event; of each pod the first counts by which kube-scheduler refused it."""
+        """Take in an Event. For each pod, the first refusal by kube-scheduler counts."""
         listed = event.items if isinstance(event, Replaced | Part) else [event.object]
         with self._lock:
             for each in listed if not isinstance(event, Deleted) else ():
@@ -129,7 +129,7 @@ class History:
     # -- judging --------------------------------------------------------------------------------------------------
 
     def refusals(self) -> list[Refusal]:
-        """Every refusal of a pod that we had pinned until then."""
+        """Every refusal of a pod that we had pinned before it."""
         with self._lock:
             commits, refused = sorted(self._commits, key=lambda each: each.version), dict(self._refused)
         found = []
@@ -145,7 +145,7 @@ def _is_pinned(pod: JSON | None, uid: str) -> bool:
 
 
 def _node_of(pod: JSON) -> str:
-    """The node that the pod is on, or that its share is on."""
+    """The node of the pod, or of its share."""
     bound = str(pod["spec"].get("nodeName") or "")
     if bound or names.GATE in pods.gates(pod):
         return bound
@@ -163,11 +163,11 @@ def _judged(pinned: Commit, refused: int, message: str, commits: list[Commit]) -
     last = bisect.bisect_right(versions, refused)
     cause = next((each for each in commits[until + 1 : last] if each.key == pinned.key and _is_deletion(each)), None)
     if cause is None and decided is not None and message.startswith(_WRITING):
-        # Every filter let the pod in, and then the volume that kube-scheduler wrote had changed.
+        # Every filter accepted the pod, and then the volume that kube-scheduler wrote had changed.
         volumes = (each for each in commits[decided:last] if each.plural.startswith("persistentvolume"))
         cause = next((each for each in volumes if f'"{each.key[1]}"' in message), None)
     elif cause is None and decided is not None:
-        # kube-scheduler counts a pod that it is about to bind, so that the binding may be committed after the refusal.
+        # kube-scheduler counts a pod that it is about to bind, so the binding may be committed after the refusal.
         moment = commits[last - 1].at + _BEHIND
         later = (at for at in range(decided, len(commits)) if at < last or commits[at].at <= moment)
         cause = next((commits[at] for at in later if not _accepts(commits[: at + 1], pod, node)), None)
@@ -181,7 +181,7 @@ def _is_deletion(commit: Commit) -> bool:
 
 
 def _accepts(commits: Iterable[Commit], pod: JSON, node: str) -> bool:
-    """Whether the pod may be on the node in the cluster that these commits make, by its spec without our pin."""
+    """Whether the pod fits the node in the cluster after these commits, by its spec without our pin."""
     now: dict[str, dict[tuple[str, str], JSON]] = {plural: {} for plural in _KINDS}
     for each in commits:
         if each.made is None:

@@ -1,5 +1,5 @@
 """
-Many pods at once from several clients, some deleted again, while leaders are killed: what must hold then.
+Many pods at once from several clients, some of them deleted again, while leaders are killed, and what must hold then.
 
 The same storm in two sizes: small in the ordinary tests, 1,000 pods in `make storm`. Everything random comes from one
 seed, which a failure prints.
@@ -37,14 +37,14 @@ JSON = dict[str, Any]
 _PATIENCE, _PAUSE = 60.0, 0.1
 _AGAIN = "again in a moment"
 KEPT = "storm-keeps"
-"""A label of pods that no client deletes again."""
+"""A label of pods that no client deletes."""
 
 
 @dataclass
 class Storm:
     """
-    One storm. `strike` is what goes wrong, `strike_every` in seconds; it gives whether it hit. `deleted` is the part of
-    the pods that is deleted again. A `seed` is the same storm again, as far as threads and processes let it.
+    One storm. `strike` is the fault, repeated after `strike_every` seconds; it returns whether it hit. `deleted` is the
+    fraction of the pods that is deleted again. A `seed` repeats a storm, as far as threads and processes allow.
     """
 
     cluster: Cluster
@@ -55,11 +55,11 @@ class Storm:
     deleted: float = 0.1
     seed: int = 1
     make: Callable[[str, random.Random], PodBuilder] = field(default_factory=lambda: made)
-    """A pod of that name."""
+    """Creates a pod of that name."""
     evicted: Callable[[], Collection[str]] = tuple
     """The names of the pods that the allocator has evicted so far."""
     deletes: set[str] = field(default_factory=set)
-    """The names of the pods that were asked to be deleted."""
+    """The names of the pods whose deletion was requested."""
     created: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     strikes: int = 0
@@ -69,8 +69,8 @@ class Storm:
 
     def blow(self) -> None:
         """
-        Create and delete until all pods were created, and strike meanwhile: once at half time at the latest, however
-        quick the machine is. Then bring everybody back. It may blow again.
+        Create and delete until all pods were created, and strike meanwhile. The first strike comes at half time at the
+        latest, however fast the machine is. Then restart all programs. It can be called again.
         """
         stop = threading.Event()
         self._half.clear()
@@ -108,7 +108,7 @@ class Storm:
         name = manifest["metadata"]["name"]
         try:
             self._insist(lambda: kube.create(paths.pods("default"), manifest))
-        except KubeConflict:  # an earlier try was taken after all
+        except KubeConflict:  # an earlier attempt succeeded after all
             pass
         except KubeError as error:
             self.refused.append(f"{name}: {error}")
@@ -118,26 +118,28 @@ class Storm:
 
     def _delete(self, kube: Kube, name: str) -> None:
         self.deletes.add(name)
-        with contextlib.suppress(KubeNotFound):  # by an earlier try
+        with contextlib.suppress(KubeNotFound):  # by an earlier attempt
             self._insist(lambda: kube.delete(paths.pods("default", name)))
         self.created.remove(name)
 
     def _insist(self, write: Callable[[], object]) -> None:
-        """Write until it is answered: whatever is down is back in a moment, as for any client of a cluster."""
+        """
+        Write until there is an answer: a program that is down is back in a moment, as for any client of a cluster.
+        """
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 write()
                 return
             except (KubeUnavailable, KubeTooManyRequests, KubeForbidden) as error:
-                # A percentage is refused while nobody can say what a quota has to count for it; a controller, too,
-                # creates the pod again then.
+                # A percentage is refused while it is unknown what a quota has to count for it. A controller would also
+                # create the pod again then.
                 if time.monotonic() > deadline or (isinstance(error, KubeForbidden) and _AGAIN not in str(error)):
                     raise
                 time.sleep(_PAUSE)
 
     def _strike(self, stop: threading.Event) -> None:
-        """Until stopped and until it has hit once."""
+        """Strike until stopped, and at least until one strike has hit."""
         self._half.wait(self.strike_every)
         before = self.strikes
         while not stop.is_set() or self.strikes == before:
@@ -149,18 +151,20 @@ class Storm:
                 time.sleep(_PAUSE)
 
     def kill_leader(self) -> bool:
-        """SIGKILL for the allocator that the Lease names, unless that was killed already; it is back in a moment."""
+        """
+        Send SIGKILL to the allocator that the Lease names, unless it was already killed. It is restarted in a moment.
+        """
         leader, identity = self._leader()
         if leader is None or identity == self._killed:
             return False
         leader.kill()
         self._killed = identity
-        time.sleep(0.5)  # as long as a kubelet takes at the least
+        time.sleep(0.5)  # the minimum time that a kubelet takes
         leader.start()
         return True
 
     def _leader(self) -> tuple[Program | None, str]:
-        """The allocator that the Lease names, and by which name."""
+        """The allocator that the Lease names, and that name."""
         path = paths.path("coordination.k8s.io/v1", "leases", names.NAMESPACE, "gpufraction-allocator")
         try:
             holder = str(self.cluster.kube.get(path)["spec"].get("holderIdentity") or "")
@@ -172,7 +176,7 @@ class Storm:
         return None, holder
 
     def settle(self, timeout: float) -> list[JSON]:
-        """Wait until every pod that was created runs or waits with a reason, and nothing that waits would fit."""
+        """Wait until every created pod runs or waits with a reason, and no waiting pod would fit."""
         found: list[JSON] = []
 
         def quiet() -> bool:
@@ -185,17 +189,17 @@ class Storm:
             quiet,
             lambda: f"seed {self.seed}: amiss {self._amiss(found)}; " + "; ".join(_troubled(found)),
             timeout,
-            every=0.5,  # a list of a thousand pods costs what the cluster needs itself to come to rest
+            every=0.5,  # a list of a thousand pods takes time that the cluster itself needs to come to rest
         )
         return found
 
     def _amiss(self, found: list[JSON]) -> set[str]:
-        """The names of those who should be there and are not, and of those who are and should not."""
+        """The names of pods that should exist and do not, and of pods that exist and should not."""
         return {p["metadata"]["name"] for p in found} ^ (set(self.created) - set(self.evicted()))
 
 
 def _troubled(found: list[JSON]) -> Iterator[str]:
-    """How many are there, and the first of those that neither run nor wait with a reason."""
+    """How many pods exist, and the first of those that neither run nor wait with a reason."""
     settled = (scenarios.is_running, scenarios.waits, pods.finished)
     silent = [each for each in found if not any(so(each) for so in settled)]
     yield f"{len(found)} there, {len(silent)} neither run nor wait with a reason"
@@ -204,7 +208,7 @@ def _troubled(found: list[JSON]) -> Iterator[str]:
 
 
 def made(name: str, rng: random.Random) -> PodBuilder:
-    """A pod of some dialect, of some size, tolerating the GPU pool's taint or not."""
+    """A pod of some dialect and size, with or without a toleration of the GPU pool's taint."""
     builder = pod(name)
     match rng.randrange(6):
         case 0:

@@ -1,4 +1,4 @@
-"""A storm over nodes of which some deliver by ResourceClaims: no claim is left over and none is missing."""
+"""A storm on nodes of which some deliver by ResourceClaims: no claim is left over and none is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB", labels=DRA if i % 2 e
 
 @pytest.fixture(params=only_real())
 def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two replicas, and four nodes, of which two deliver by claims."""
+    """Two replicas, and four nodes of which two deliver by claims."""
     pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
     with Cluster(
         nodes=NODES,
@@ -50,7 +50,7 @@ def delivering(cluster: Cluster) -> int:
 
 
 def amiss(cluster: Cluster) -> tuple[set[str], set[str]]:
-    """Claims without their pod, and pods with a share that name a claim which is not there for them."""
+    """Claims without their pod, and pods with a share that name a claim which does not exist for them."""
     found = [pod for pod in scenarios.all_pods(cluster.kube) if not pods.finished(pod)]
     alive = {pods.uid(pod) for pod in found}
     claims = {item["metadata"]["name"]: item for item in cluster.kube.list(paths.resourceclaims()).items}
@@ -91,7 +91,7 @@ def test_a_storm_of_120_pods(mixed: Cluster) -> None:
 
 @pytest.mark.timeout(600)
 def test_an_administrator_who_removes_claims_while_pods_start(mixed: Cluster) -> None:
-    """Each claim as often as it is there, before its pod starts and afterwards. Leaders are killed as well."""
+    """Each claim is removed whenever it exists, before its pod starts and afterwards. Leaders are killed as well."""
     ended = threading.Event()
     removed: list[str] = []
 

@@ -1,7 +1,7 @@
 """
-A storm with preemption: priorities, disruption budgets, leaders that are killed and requests that go wrong.
+A storm with preemption: priorities, disruption budgets, killed leaders and failing requests.
 
-Every pod takes a whole card, so that each pod of higher priority needs one to go and no more.
+Every pod takes a whole card, so that each pod of higher priority needs exactly one eviction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.stress.storm.storm import KEPT, Storm
 CLASSES = {"low": 10, "middle": 100, "high": 1000}
 CARDS, LEAST = 16, 4
 GUARD = "guarded"
-"""A label of pods of which a disruption budget wants `LEAST` to stay."""
+"""A label of pods of which a disruption budget requires `LEAST` to stay."""
 WEATHER = ((0.04, Refuse(429, "TooManyRequests")), (0.02, Drop()), (0.03, Lose()), (0.03, Late(0.3)))
 
 
@@ -64,7 +64,7 @@ def whole(name: str, priority: str, **spec: Any) -> PodBuilder:
 
 
 def mixed(name: str, rng: random.Random) -> PodBuilder:
-    """A pod of some priority; some end by themselves, and of the lowest some are guarded."""
+    """A pod of some priority; some end by themselves, and some of the lowest priority are guarded."""
     priority = rng.choice(("low", "low", "low", "middle", "middle", "high"))
     if priority == "low" and rng.random() < 0.3:
         return whole(name, priority).labelled(GUARD, "yes").labelled(KEPT, "yes")
@@ -96,7 +96,7 @@ def test_a_storm_with_preemption(preempting: Troubled) -> None:
 
 
 def judge(witness: Witness) -> None:
-    """What was done to those who had to go."""
+    """Judge what happened to the evicted pods."""
     evictions = witness.evictions()
     assert [each for each in evictions if each.priority >= each.highest_waiting] == [], "somebody more worthy waited"
     assert [each for each in evictions if each.guarded_left is not None and each.guarded_left < LEAST] == []
@@ -104,7 +104,7 @@ def judge(witness: Witness) -> None:
 
 
 def exactly_as_many_go_as_are_needed(trouble: Troubled, storm: Storm, witness: Witness, gust: int) -> None:
-    """Once nobody ends by himself any more: three come of a higher priority than all others, and three go."""
+    """Once no pod ends by itself any more, three pods with the highest priority arrive and three pods are evicted."""
     kube = trouble.cluster.kube
 
     def lasting() -> int:

@@ -1,6 +1,6 @@
 """
 A storm of pods that depend on other pods and on volumes, while those come and go, nodes are cordoned and leaders are
-killed: where kube-scheduler refuses a node that we chose, something was committed after we chose it.
+killed. If kube-scheduler refuses a node that we chose, something was committed after our choice.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ pytestmark = [pytest.mark.storm, pytest.mark.realcluster, pytest.mark.timeout(12
 JSON = dict[str, Any]
 RECOVERS_WITHIN = 45.0
 """
-Seconds from a quiet cluster until each refused pod is bound, deleted, or without a share: kube-scheduler's backoff
-of 10 s at most, `UNBOUND_AFTER`, and a busy machine.
+Seconds from a quiet cluster until each refused pod is bound, deleted, or without a share: kube-scheduler's backoff of
+at most 10 s, `UNBOUND_AFTER`, and time for a busy machine.
 """
 UNBOUND_AFTER = "3s"
 NODES = tuple(
@@ -60,7 +60,7 @@ def six_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def depending(name: str, rng: random.Random) -> PodBuilder:
-    """A pod that other pods, volumes or nodes may refuse, and that kube-scheduler binds."""
+    """A pod that can be refused because of other pods, volumes or nodes, and that kube-scheduler binds."""
     group = rng.choice(GROUPS)
     match rng.randrange(6):
         case 0:
@@ -79,7 +79,7 @@ def depending(name: str, rng: random.Random) -> PodBuilder:
 
 
 def prepared(disks: Disks) -> None:
-    """Volumes in zones, some for one pod only, and local ones that wait for their first pod."""
+    """Volumes in zones, some for only one pod, and local volumes that wait for their first pod."""
     for claim in CLAIMS:
         disks.bound(claim, f"volume-{claim}", reach=(ZONE, claim[-2]))
     for number, zone in enumerate("ab"):
@@ -91,7 +91,7 @@ def prepared(disks: Disks) -> None:
 
 
 class Churn:
-    """Pods without a share come and go, bound by kube-scheduler or at once; nodes are cordoned for moments."""
+    """Creates and deletes pods without a share, bound by kube-scheduler or at once; cordons nodes for moments."""
 
     def __init__(self, kubeconfig: str, seed: int) -> None:
         self._kube = Kube.connect(kubeconfig=kubeconfig, user_agent="churn")
@@ -99,13 +99,13 @@ class Churn:
         self._cordoned, self.made = "", 0
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped; what is there then stays, so that what it refuses stays refused."""
+        """Run until stopped. The objects of that moment stay, so that a refusal stays valid."""
         while not stop.wait(0.08):
             with suppress(KubeError):
                 self._change()
 
     def clear(self) -> None:
-        """No node is cordoned and no such pod is left."""
+        """Uncordon all nodes and delete all such pods."""
         self._cordon("")
         while self._there:
             self._end(self._there[0])
@@ -173,8 +173,8 @@ def _is_stuck(pod: JSON) -> bool:
 
 def recover(cluster: Cluster, storm: Storm) -> int:
     """
-    Wait until no pod holds a share that kube-scheduler does not let it use. How many shares the allocator took back;
-    their pods are deleted then, as their conditions tell their owners.
+    Wait until no pod holds a share that kube-scheduler does not let it use. Returns how many shares the allocator took
+    back. Their pods are deleted then, as their conditions tell their owners.
     """
     wait_for(lambda: not stuck(cluster), lambda: f"still refused: {stuck(cluster)}", RECOVERS_WITHIN, every=0.5)
     there = scenarios.all_pods(cluster.kube)

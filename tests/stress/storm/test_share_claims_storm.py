@@ -1,4 +1,4 @@
-"""A storm of pods that ask by ResourceClaims, among others: each claim is what its pods hold, and none is left over."""
+"""A storm of pods, some with ResourceClaims: each claim is what its pods hold, and none is left over."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.storm
 JSON = dict[str, Any]
 TEMPLATES = {"small": {"memory": "1Gi"}, "middle": {"memory": "6Gi", "cores": "20"}, "whole": {}}
 ALONE = tuple(f"together-{at}" for at in range(4))
-"""Claims that stand alone, each used by several pods."""
+"""Standalone claims, each used by several pods."""
 
 
 @pytest.fixture(params=only_real())
 def asking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two replicas, and four nodes, of which two deliver by claims; the namespace asks by them."""
+    """Two replicas, and four nodes of which two deliver by claims; the namespace may request by claims."""
     pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
     with Cluster(
         nodes=NODES,
@@ -64,7 +64,7 @@ def create(cluster: Cluster, path: str, name: str, body: JSON) -> None:
 
 
 def by_claim(name: str, rng: random.Random) -> PodBuilder:
-    """A pod of a template, one that uses a claim together with others, or one that asks in other words."""
+    """A pod with a template, one that uses a claim together with others, or one that requests in another dialect."""
     kind = rng.random()
     if kind < 0.5:
         return pod(name).uses("gpu", template=rng.choice(list(TEMPLATES)))
@@ -72,7 +72,7 @@ def by_claim(name: str, rng: random.Random) -> PodBuilder:
 
 
 def amiss(cluster: Cluster) -> list[str]:
-    """What is wrong with the claims and the pods that have shares by them."""
+    """What is wrong with the claims and with the pods that have shares from them."""
     alive = {pods.uid(each): each for each in scenarios.all_pods(cluster.kube) if not pods.finished(each)}
     claims = {each["metadata"]["name"]: each for each in cluster.kube.list(paths.resourceclaims("default")).items}
     wrong = [
@@ -114,7 +114,7 @@ def devices(claim: JSON) -> list[tuple[str, str]]:
 
 
 def devices_of(allocation: Allocation) -> list[tuple[str, str]]:
-    """The devices that a claim with this share has: none on a node that delivers in another way."""
+    """The devices of a claim with this share; none on a node that delivers in another way."""
     found = [share for each in allocation.containers for share in each.shares if share.dra]
     return sorted((allocation.node, resourceclaims.device_name(share.uuid)) for share in found)
 
@@ -131,7 +131,7 @@ def check(cluster: Cluster, storm: Storm) -> None:
 
 
 def running(cluster: Cluster) -> list[JSON]:
-    """The pods that run with a share by a claim of their author's."""
+    """The running pods with a share from a claim of their author."""
     found = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
     return [each for each in found if (request := pods.admitted(each)) and request.own_claims]
 

@@ -1,4 +1,4 @@
-"""After a storm nothing is booked twice, nothing is forgotten and nothing has leaked."""
+"""After a storm nothing is allocated twice, nothing is forgotten and nothing has leaked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change of leaders costs where many pods wait: each is touched once before anything is decided."""
+"""What a change of leaders costs while many pods wait: each pod is written once before anything is decided."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_leader_takes_over_a_thousand_pods_that_wait(two_replicas: Cluster) ->
 
     with ThreadPoolExecutor(4) as clients:
         list(clients.map(create, range(4)))
-    # A list of a thousand pods costs what the cluster needs itself.
+    # A list of a thousand pods takes time that the cluster itself needs.
     wait = functools.partial(wait_for, timeout=240, every=1.0)
     wait(lambda: settled(two_replicas) == CARDS + WAITING, lambda: f"{settled(two_replicas)} run or wait")
     assert Storm(two_replicas, pods=0).kill_leader()
@@ -58,10 +58,10 @@ def settled(cluster: Cluster) -> int:
 
 
 def touched(cluster: Cluster) -> int:
-    """Pods that carry a leader's word."""
+    """Pods that a leader has written to."""
     return sum(names.FENCE in pods.annotations_of(p) for p in scenarios.all_pods(cluster.kube))
 
 
 def running(cluster: Cluster) -> list[str]:
-    """The names of the pods that run."""
+    """The names of the running pods."""
     return [p["metadata"]["name"] for p in scenarios.all_pods(cluster.kube) if scenarios.is_running(p)]

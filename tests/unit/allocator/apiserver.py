@@ -1,7 +1,7 @@
 """
-An API server in miniature, for histories: pods under versions, and JSON patches.
+A small API server for tests of histories: versioned pods and JSON patches.
 
-What it did can be taken as watch events, in order, later than it happened.
+Its changes can be read as watch events, in order, later than they happened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JSON = dict[str, Any]
 
 
 class ApiServer:
-    """Pods by `namespace/name`; the allocator asks over the `wire`."""
+    """Pods by `namespace/name`. The allocator sends its requests over the `wire`."""
 
     def __init__(self) -> None:
         self.pods: dict[str, JSON] = {}
@@ -45,7 +45,7 @@ class ApiServer:
         self._store(changed, "put")
 
     def end_what_is_past_its_deadline(self) -> None:
-        """The kubelets' part."""
+        """What kubelets do to pods that are past their deadline."""
         for key, each in list(self.pods.items()):
             if "activeDeadlineSeconds" in each["spec"] and (each.get("status") or {}).get("phase") != "Failed":
                 self.change(key, phase="Failed", reason="DeadlineExceeded")
@@ -94,7 +94,7 @@ class ApiServer:
         return self._answer(self._store(patched, "put"))
 
     def _merge(self, key: str, patch: JSON) -> tuple[int, JSON]:
-        """A merge patch of annotations and spec, to the pod of the uid that it names."""
+        """A merge patch of annotations and spec, for the pod with the uid that the patch names."""
         pod = copy.deepcopy(self.pods.get(key))
         if pod is None:
             return _status(404, "NotFound")

@@ -1,4 +1,4 @@
-"""Settings of the core by short names, so that a test says only what it is about."""
+"""Settings of the core by short names, so that a test names only those that it is about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES: Mapping[str, str] = {
 
 
 def chosen(**given: Any) -> Settings:
-    """The settings with these; no namespace's unconfirmed shares are bounded unless a test says so."""
+    """The settings with these values. Unconfirmed shares of a namespace have no bound unless a test sets one."""
     settings = Settings()
     for name, value in {"max_unconfirmed": 0, **given}.items():
         group, _, field = _PLACES.get(name, name).rpartition(".")

@@ -1,4 +1,4 @@
-"""A controller on a bench: a clock that tests turn, ids that count up, and pods as the API server would show them."""
+"""A controller on a bench: a clock that tests set, ids that count up, and pods as the API server shows them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CLAIMS_ON = ClaimSettings(claims=True)
 
 @dataclass
 class SchedulerHarness:
-    """A controller with what it gets and what it does."""
+    """A controller with its inputs and its effects."""
 
     nodes: Iterable[NodeBuilder] = ()
     options: Settings = field(default_factory=chosen)
@@ -66,7 +66,7 @@ class SchedulerHarness:
     synced: bool = True
     now: float = 100.0
     wall: float | None = None
-    """Seconds since the epoch; None for those of `now`."""
+    """Seconds since the epoch; None to use `now`."""
     leads: bool = True
     elected: bool = False
     term: int | None = None
@@ -82,12 +82,12 @@ class SchedulerHarness:
     idling: IdleSettings = field(default_factory=IdleSettings)
     scheduling: type[GangScheduling] = GangScheduling
     faults: list[tuple[str, str]] | None = None
-    """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
+    """Records where our errors were isolated and for which pod; None lets the errors surface."""
 
     journal: Journal = field(default_factory=Journal)
 
     give_way: Callable[[], object] = lambda: None
-    """Called between two turns of what takes long."""
+    """Called between two turns of a long operation."""
 
     def __post_init__(self) -> None:
         self.controller = Controller(
@@ -117,7 +117,7 @@ class SchedulerHarness:
             self.sync()
 
     def sync(self, existing: Iterable[JSON] = ()) -> None:
-        """The first lists."""
+        """Deliver the first lists."""
         builders = list(self.nodes)
         self.controller.handle(NodesListed(tuple(facts(trim(b.json())) for b in builders)))
         self.controller.handle(InventoriesListed(tuple(b.inventory() for b in builders)))
@@ -125,7 +125,7 @@ class SchedulerHarness:
         self.controller.handle(pods_listed(pods.trim(pod) for pod in existing))
 
     def no_claims(self) -> None:
-        """The lists of a cluster that has none of them, nor any card that is kept out."""
+        """The lists of a cluster that has none of these objects, and no excluded card."""
         self.controller.handle(ExcludedGpusListed(()))
         self.controller.handle(NamespacesLabelled({}))
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES) if self.claiming.claims else ():
@@ -166,7 +166,7 @@ class SchedulerHarness:
         return self.idle.part()
 
     def unserved(self, after: float) -> tuple[Unserved, ...] | None:
-        """The pods that no node serves, after so many seconds; None where that is not known."""
+        """The pods that no node serves, after this many seconds; None if that is unknown."""
         found = self.provisioning.unserved(after)
         self.controller.in_turns(found.turns())
         return found.found
@@ -189,13 +189,13 @@ class SchedulerHarness:
 
 
 def overdue(controller: Controller) -> tuple[Reservation, ...]:
-    """The reservations whose pods are to be looked for now."""
+    """The reservations whose pods must be looked for now."""
     checks = [each for each in controller.tick(TickPhase.RESERVATIONS) if isinstance(each, CheckAssumed)]
     return tuple(reservation for check in checks for reservation in check.reservations)
 
 
 def relists(controller: Controller) -> list[int | None]:
-    """The terms for which pods are to be listed again now."""
+    """The terms for which pods must be listed again now."""
     return [each.term for each in controller.tick(TickPhase.TAKE_OVER) if isinstance(each, Relist)]
 
 
@@ -205,12 +205,12 @@ def late_pods(controller: Controller) -> list[LatePod]:
 
 
 def unresolved(controller: Controller) -> list[Binding]:
-    """The bindings that are to be written again now."""
+    """The bindings that must be written again now."""
     return [each for each in controller.tick(TickPhase.BINDINGS) if isinstance(each, Binding)]
 
 
 def fence(controller: Controller, fencer: Fencer) -> None:
-    """Fence the pods that are to be fenced now."""
+    """Fence the pods that must be fenced now."""
     for each in controller.tick(TickPhase.TAKE_OVER):
         if isinstance(each, FencePods):
             fencer.fence(each)
@@ -223,14 +223,16 @@ def fail_late(controller: Controller, fencer: Fencer) -> None:
 
 
 def request_of(pod: JSON) -> PodRequest:
-    """What the pod asks for; it must be servable."""
+    """What the pod requests; the request must be servable."""
     request = DIALECTS.read(pod)
     assert isinstance(request, PodRequest), request
     return request
 
 
 def remade(binding: Binding) -> PodBuilder:
-    """The pod of a commit as its author wrote it: one container, in our own dialect. The line keeps an outline only."""
+    """
+    The pod of a commit as its author wrote it: one container, in our own dialect. The queue keeps only an outline.
+    """
     entry, (fraction,) = binding.pod, binding.pod.ask.request.containers
     made = (
         pod(entry.key.split("/", 1)[1])
@@ -250,7 +252,7 @@ def question(builder: PodBuilder, *, dry_run: bool = False, held: str = "", uid:
 
 
 def admitted(builder: PodBuilder, *, allocation: Allocation | None = None, gated: bool = False) -> JSON:
-    """The pod as it stands on the API server after admission: accounting resources in, annotations written."""
+    """The pod on the API server after admission: with accounting resources, and with the annotations written."""
     pod = builder.json()
     request = request_of(pod)
     for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:

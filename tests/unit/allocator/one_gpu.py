@@ -1,4 +1,4 @@
-"""A node with one GPU, a pod that has it, and pods that wait behind it."""
+"""A node with one GPU, a pod that has it, and pods that wait for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def running(builder: PodBuilder, allocation: Allocation) -> JSON:
 
 
 def occupied() -> tuple[SchedulerHarness, Allocation]:
-    """A harness whose only GPU is taken by the pod `first`."""
+    """A harness in which the pod `first` has the only GPU."""
     harness = SchedulerHarness([ONE_GPU])
     answer = harness.controller.reserve(question(worker("first")))
     assert isinstance(answer, Placed)

@@ -1,4 +1,4 @@
-"""Pods and engines that raise: stand-ins for an error of ours that nobody has found yet."""
+"""Pods and engines that raise: they represent an error of ours that has not been found yet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ JSON = dict[str, Any]
 
 
 class Boom(Exception):
-    """What is raised."""
+    """The error that is raised."""
 
 
 class Bomb(dict[str, Any]):
-    """A part of a pod that raises when it is read, while it is armed."""
+    """A part of a pod that raises when it is read, if it is armed."""
 
     armed = True
 
@@ -30,7 +30,7 @@ class Bomb(dict[str, Any]):
 
 
 class Fuse(list[JSON]):
-    """A list that raises when it is iterated, while it is armed."""
+    """A list that raises when it is iterated, if it is armed."""
 
     armed = False
 
@@ -47,7 +47,7 @@ def poisoned(pod: JSON) -> tuple[JSON, Bomb]:
 
 
 class Picky(Engine):
-    """An engine that raises for a share of so many bytes. `looked` counts how often it was requested one."""
+    """An engine that raises for a share of this many bytes. `looked` counts how often such a share was requested."""
 
     def __init__(self, memory: int) -> None:
         super().__init__()

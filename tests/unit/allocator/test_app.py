@@ -1,4 +1,4 @@
-"""The allocator as `start` composes it, with no socket, no signal and no process of its own."""
+"""The allocator as `start` composes it, without a socket, a signal or a separate process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLAGS = ("--election-lease=1s", "--election-identity=a", "--metrics-access=open"
 
 
 class Started:
-    """An allocator on the embedded API, which is reached in process."""
+    """An allocator on the embedded API, which is called in this process."""
 
     def __init__(self) -> None:
         self.cluster, self.served, self.process = Cluster("n1"), InProcess(), Process()

@@ -1,4 +1,4 @@
-"""The arithmetic that the benchmark's figures go through, and the form in which they are printed."""
+"""The arithmetic behind the benchmark's figures, and how they are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of queued pods needs other people's programs, and says which are missing."""
+"""The benchmark of queued pods needs other projects' programs, and says which are missing."""
 
 from __future__ import annotations
 

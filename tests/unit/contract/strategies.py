@@ -1,4 +1,4 @@
-"""Made-up values of the model, and JSON of every kind, for property tests."""
+"""Generated values of the model, and JSON of every kind, for property tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BYTES = st.integers(1, MOST_MEMORY)
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 UUIDS = st.from_regex(r"GPU-[0-9a-f]{4}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=("C", "Z")), max_size=8)
-"""Text as it is shown: no control characters, and no white space but the usual one."""
+"""Text that can be shown: no control characters, and no white space except ordinary spaces."""
 _HANDLES = st.from_regex(r"[!-~]{1,8}", fullmatch=True)
 _KINDS = st.sampled_from(("", "nvidia.com/gpu", "nvidia.com/gpu,gpufraction.io/share"))
 _WORDS = st.lists(TEXT, max_size=2).map(tuple)
@@ -43,7 +43,7 @@ JSON = st.recursive(
 
 @st.composite
 def fractions(draw: st.DrawFn) -> FractionRequest:
-    """One container's request as a dialect could make it."""
+    """A request of one container as a dialect could produce it."""
     cores = draw(st.integers(0, WHOLE))
     most = WHOLE if draw(st.booleans()) else MOST_MEMORY
     requested = draw(st.integers(1, most))
@@ -64,7 +64,7 @@ def fractions(draw: st.DrawFn) -> FractionRequest:
 
 @st.composite
 def requests(draw: st.DrawFn) -> PodRequest:
-    """A pod's request as a dialect could make it."""
+    """A request of a pod as a dialect could produce it."""
     made = draw(st.lists(fractions(), min_size=1, max_size=4, unique_by=lambda f: f.container))
     could_share = all(f.memory and not f.limit for f in made) and len({f.count for f in made}) == 1
     return PodRequest(
@@ -120,7 +120,7 @@ DELIVERIES = st.none() | st.builds(Delivery, classes=st.lists(TEXT, max_size=2).
 
 @st.composite
 def inventories(draw: st.DrawFn) -> Inventory:
-    """What a node's agent could publish."""
+    """An inventory that a node's agent could publish."""
     uuids = draw(st.lists(UUIDS, max_size=4, unique=True))
     options = draw(VGPU_OPTIONS).of_nodes()
     gpus = tuple(
@@ -159,7 +159,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
 
 
 def allocation_for(request: PodRequest, *, node: str = "n1", gpu_memory: int = MOST_MEMORY) -> Allocation:
-    """Exactly what a request asks for, each container on GPUs 0, 1, ... of the node."""
+    """An allocation of exactly the request, with each container on GPUs 0, 1, ... of the node."""
     return Allocation(
         id="made",
         node=node,

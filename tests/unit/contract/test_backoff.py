@@ -1,4 +1,4 @@
-"""How long a caller waits after failures in a row."""
+"""How long a caller waits after consecutive failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod may say at most: a sentence, a pod, and the refusal; and that whatever is within the bounds is read."""
+"""The limits on a pod's content, each with a sentence, a pod and the refusal; everything within them is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASKING_WORDS = {
 
 
 def of_containers(number: int, resource: str, amount: str, **limits: str) -> dict[str, Any]:
-    """A pod of many containers that ask alike."""
+    """A pod of many containers with the same request."""
     made = pod("p").json()
     amounts = {resource: amount, **limits}
     made["spec"]["containers"] = [{"name": f"c{at}", "resources": {"limits": amounts}} for at in range(number)]
@@ -234,7 +234,7 @@ def test_annotations_of_ours_are_replaced_and_so_not_counted() -> None:
     assert bounds.annotations_problem(made, SMALL) is None
 
 
-# -- what was stored before, or past admission --------------------------------------------------------------------
+# -- pods stored before, or without admission ---------------------------------------------------------------------
 
 STORED = {
     "too many containers": PodRequest("native", tuple(FractionRequest(f"c{at}", memory=1) for at in range(65))),

@@ -1,4 +1,4 @@
-"""What a pod says about other pods is compared with all of them, so there is a bound, and a message that names it."""
+"""A pod's rules about other pods are compared with all of them, so there is a limit, and a message that names it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def terms(number: int, text: str = "web") -> list[JSON]:
-    """So many terms."""
+    """This many terms."""
     return [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": text}}}] * number
 
 

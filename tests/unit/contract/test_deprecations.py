@@ -1,4 +1,4 @@
-"""Deprecated names: how a pod's are found, and that the release notes and the table agree."""
+"""Deprecated names: how those of a pod are found, and that the release notes and the table agree."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_warning_says_what_until_when_and_what_instead() -> None:
 
 
 def wrong(table: tuple[Deprecation, ...], release: str, changes: str) -> list[str]:
-    """What the table promises and does not keep."""
+    """The promises that the table does not keep."""
     found = []
     for row in table:
         if not notes(changes, row.since, release).count(row.name):
@@ -86,7 +86,7 @@ def minor(release: str) -> tuple[int, int]:
 
 
 def notes(changes: str, release: str, present: str) -> str:
-    """The notes of a release: its own, and what is not released yet where it is the present or a later one."""
+    """The notes of a release: its own, and the unreleased ones if it is the present or a later release."""
     parts: dict[str, str] = dict(re.findall(r"^## (\S+)[^\n]*\n(.*?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL))
     unreleased = parts.get("Unreleased", "") if minor(release) >= minor(present) else ""
     return parts.get(release, "") + unreleased

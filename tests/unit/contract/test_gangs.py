@@ -1,4 +1,4 @@
-"""Which pods start together, as other programs and we write it; hostile text makes no gang."""
+"""Which pods start together, in the formats of other programs and of gpufraction; hostile text makes no gang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of isolation levels, and every list of them that is not made from it."""
+"""The table of isolation levels, and every list of them that is not generated from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = {
     "preload": (True, True, True),
     "watch": (False, None, False),
 }
-"""What each level does, the strongest first. A new one need not be here."""
+"""What each level does, the strongest first. A new level need not be here."""
 
 
 def test_levels_that_other_versions_read_stay() -> None:

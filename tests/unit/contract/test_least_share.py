@@ -1,4 +1,4 @@
-"""The least share of a GPU, in every dialect, and for requests that a pod's author wrote."""
+"""The minimum share of a GPU, in every dialect, and for requests that a pod's author wrote."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_exactly_the_least_share_is_served() -> None:
 @pytest.mark.parametrize("options", [Options(), Options(least_memory=0, least_percent=0)], ids=["as set", "none"])
 @pytest.mark.parametrize("dialect", ["native", "hami", "made-up"])
 def test_a_byte_is_never_a_share(dialect: str, options: Options) -> None:
-    """What no dialect reads may stand in the annotation of a request all the same."""
+    """The annotation of a request may still contain what no dialect would produce."""
     made = pod("p").asks(names.GPU_MEMORY, "1").json()
     request = PodRequest(dialect, (FractionRequest("main", memory=1),))
     assert bounds.least_problem(made, request, options) == Refusal(

@@ -1,4 +1,4 @@
-"""Names are a promise: a rename has to be made here too, on purpose."""
+"""Names are a promise: a rename must also be made here, on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document of options: whom it means, and what is wrong with one that cannot be read."""
+"""The document of options: which objects it applies to, and the message for one that cannot be read."""
 
 from __future__ import annotations
 

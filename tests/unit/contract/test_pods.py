@@ -1,4 +1,4 @@
-"""What a pod's annotations say counts only where the resources that kubelet and quota count say it too."""
+"""A pod's annotations count only if the resources that kubelet and quota count agree with them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = PodRequest(
 
 
 def admitted(request: PodRequest = REQUEST) -> PodBuilder:
-    """A pod as admission leaves it, with a container `log` that asks for nothing."""
+    """A pod as admission leaves it, with a container `log` that requests nothing."""
     return (
         pod("p")
         .init("fetch")
@@ -49,7 +49,7 @@ def test_an_admitted_pod_is_read_back() -> None:
 
 
 def test_a_mirror_pod_was_never_admitted() -> None:
-    """Policies let kubelets write those, so a node that is broken into could take the GPUs of any other."""
+    """Policies let kubelets write mirror pods, so a compromised node could take the GPUs of any other node."""
     assert pods.admitted(admitted().annotated(pods.MIRROR, "1").json()) is None
 
 

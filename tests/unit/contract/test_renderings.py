@@ -1,4 +1,4 @@
-"""What the older systems' tools and programs read of an allocation, as those systems wrote it."""
+"""What the older systems' tools and programs read about an allocation, in those systems' formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def request_of(builder: PodBuilder, options: Options | None = None) -> PodReques
 
 
 def given_gpus(request: PodRequest, *indexes: tuple[int, ...], card: int = T4) -> Allocation:
-    """An allocation of these GPUs, one tuple for each container of the request."""
+    """An allocation of these GPUs, with one tuple for each container of the request."""
     return Allocation(
         "a1",
         "n1",

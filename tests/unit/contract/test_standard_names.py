@@ -1,4 +1,6 @@
-"""What a pod is before any dialect reads it: standard names, no scheduler that was replaced, or not ours at all."""
+"""
+A pod before any dialect reads it: its standard names, a replaced scheduler's name removed, or no pod of ours at all.
+"""
 
 from __future__ import annotations
 

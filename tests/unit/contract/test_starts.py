@@ -1,4 +1,4 @@
-"""Whether a pod that starts alone is starting, as its status says."""
+"""Whether a pod that starts alone is starting, by its status."""
 
 from __future__ import annotations
 

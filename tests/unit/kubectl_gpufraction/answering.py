@@ -18,7 +18,7 @@ Serve = Callable[[dict[str, tuple[int, Any]]], int]
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Says what it was given for each path, and 404 for any other; `asked` has the targets of all reads."""
+    """Answers each path with what it was given, and any other path with 404; `asked` has the targets of all reads."""
 
     given: dict[str, tuple[int, Any]]
 
@@ -39,7 +39,7 @@ class Answers(BaseHTTPRequestHandler):
         self._write("POST")
 
     def _write(self, method: str) -> None:
-        """Answers a write with what was given for `METHOD path`, or with what was sent; `seen` has all of them."""
+        """Answers a write with what was given for `METHOD path`, or with what was sent; `seen` has all writes."""
         path, sent = self.path.partition("?")[0], json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.given.setdefault("seen", (0, []))[1].append((method, path, sent))
         status, document = self.given.get(f"{method} {path}", (200, sent))
@@ -55,7 +55,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @contextmanager
 def answering(given: dict[str, tuple[int, Any]]) -> Iterator[int]:
-    """An API server that says so; its port."""
+    """An API server with these answers. Yields its port."""
     server = HTTPServer(("127.0.0.1", 0), type("Bound", (Answers,), {"given": given}))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="answers", daemon=True)
     with server:

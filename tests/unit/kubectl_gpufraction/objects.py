@@ -1,4 +1,4 @@
-"""Objects as the API server has them: inventories, nodes, pods placed, waiting, and of the older system."""
+"""Objects as the API server has them: inventories, nodes, placed pods, waiting pods, and pods of the older system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gpunode(name: str, *mib: int, model: str = "Tesla T4", unhealthy: int = -1) 
 
 
 def node(name: str, allocatable: dict[str, str] | None = None, *, cordoned: bool = False) -> JSON:
-    """A Node that is ready."""
+    """A Ready Node."""
     status = {
         "addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "10.0.0.1"}],
         "conditions": [{"type": "Ready", "status": "True"}],
@@ -101,7 +101,7 @@ def by_claim(name: str, claim: str, *, on: str = "", gpu: int = 0) -> JSON:
 
 
 def share_of_claim(claim: str, on: str, gpu: int = 0, *, mib: int = 2048) -> JSON:
-    """The ElasticGPU of a claim in the namespace default."""
+    """The ElasticGPU of a claim in the namespace `default`."""
     share = GpuShare(f"GPU-{on}-{gpu}", gpu, mib * MIB, 10, CARD * MIB)
     held = Allocation(f"egpu/{claim}", on, (ContainerAllocation("claim", (share,)),), f"egpu-{claim}")
     return {

@@ -1,4 +1,4 @@
-"""The smallest set of evictions: against every set tried one by one; and what keeps a pod where it is."""
+"""The smallest set of evictions, compared with every set tried one by one, and what keeps a pod in its place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ cpus = st.sampled_from((0, 1000, 3000)).map(lambda cpu: PodNeeds(Compute(cpu=cpu
 
 @st.composite
 def clusters(draw: st.DrawFn) -> list[NodeWithPods]:
-    """Up to three nodes of up to two GPUs, each pod put where the rules let it."""
+    """Up to three nodes of up to two GPUs, with each pod placed where the rules allow it."""
     made = []
     for name in "abc"[: draw(st.integers(1, 3))]:
         gpus = tuple(Gpu(f"{name}{at}", at, "T4", 10 * GIB, 10 * GIB) for at in range(draw(st.integers(1, 2))))
@@ -97,7 +97,7 @@ def keeps_their_places(
     wanted: RoomRequest,
     priority: int | None,
 ) -> bool:
-    """Whether all that must find another place do, each in its turn on the first node that has room."""
+    """Whether all pods that must move find another place, each in turn on the first node with room."""
 
     def booked(state: NodeState, what: RoomRequest) -> NodeState:
         chosen = room.takes(state, what)
@@ -171,7 +171,7 @@ ROOMY = {"cpu": "32", "memory": "128Gi", "ephemeral-storage": "200Gi", "pods": "
 
 
 def owned(made: dict[str, Any], kind: str = "ReplicaSet", **metadata: Any) -> dict[str, Any]:
-    """The pod as a controller made it."""
+    """The pod as a controller creates it."""
     owner = {"apiVersion": "apps/v1", "kind": kind, "name": "its", "uid": "u", "controller": True}
     annotations = {**made["metadata"]["annotations"], **metadata.pop("annotations", {})}
     changed = {**made["metadata"], "ownerReferences": [owner], **metadata, "annotations": annotations}

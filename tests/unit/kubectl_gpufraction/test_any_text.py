@@ -1,4 +1,4 @@
-"""Whatever text stands in the cluster's objects: every command and the page answer, in text that can be shown."""
+"""Whatever text the cluster's objects contain, every command and the page answer with text that is safe to show."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CLAIM = share_of_claim("team", "n1")
 
 
 def odd_objects(whole: JSON) -> st.SearchStrategy[JSON]:
-    """An object with an odd value in one place of its status or its spec."""
+    """An object with an odd value in one field of its status or its spec."""
     inside = [path for path in places(whole) if path[0] != "metadata"]
     return st.builds(put, st.just(whole), st.sampled_from(inside), VALUES)
 
@@ -68,7 +68,7 @@ def cluster(pod: JSON, gpunode_: JSON, claim: JSON) -> dict[str, tuple[int, Any]
 
 SHOWING = [*((name, *words) for name, words in CALLS.items() if name not in ("cordon", "uncordon", "completion"))]
 NO_SHRINK = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A smaller example is worth less than the minutes that it takes to find it."""
+"""Finding a smaller example takes minutes, and it is worth less than that."""
 SHOWING += [(name, "-A") for name in ("pods", "waiting", "idle")]
 
 
@@ -159,7 +159,7 @@ def test_what_an_api_server_refuses_with_is_shown_without_its_escape_sequences(d
 
 
 def test_only_one_module_writes_to_a_terminal() -> None:
-    """`print` and `write` elsewhere would let an object's text through; the page's server writes to sockets."""
+    """A `print` or `write` elsewhere would let an object's text through. The page's server writes to sockets."""
     root = Path(pages.__file__).parent.parent
     found = {
         str(file.relative_to(root))

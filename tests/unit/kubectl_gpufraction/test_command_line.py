@@ -1,4 +1,4 @@
-"""The command line: help with an example, flags, words that were mistyped, and as whom it asks for how long."""
+"""The command line: help with an example, flags, mistyped words, the user it acts as, and its timeout."""
 
 from __future__ import annotations
 

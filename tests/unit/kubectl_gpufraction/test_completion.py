@@ -1,4 +1,4 @@
-"""Completion: the candidates for a line, and the scripts of the shells that ask for them."""
+"""Completion: the candidates for a line, and the shell scripts that request them."""
 
 from __future__ import annotations
 

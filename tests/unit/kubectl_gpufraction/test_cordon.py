@@ -1,4 +1,4 @@
-"""`cordon` and `uncordon`: which GPUs a word names, what the annotation becomes, and what is refused."""
+"""`cordon` and `uncordon`: which GPUs a word selects, the resulting annotation, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a manifest's pods would go: its templates, the verdict on the first pod, and the replicas after it."""
+"""Where a manifest's pods would be placed: its templates, the verdict on the first pod, and the replicas after it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_verdicts(answer: JSON, warnings: tuple[str, ...], want: tuple[str, str]
 
 
 def cluster(*pods: JSON, claims: Sequence[JSON] = ()) -> Rehearsal:
-    """Two nodes of one and two T4, with room for many CPU seconds."""
+    """Two nodes, one with one T4 and one with two, with plenty of CPU."""
     much = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     inventories, nodes = [gpunode("n1", 15109), gpunode("n2", 15109, 15109)], [node("n1", much), node("n2", much)]
     return Rehearsal(hosts.advice_input(inventories, nodes, list(pods), [], claims).hosts)

@@ -1,4 +1,4 @@
-"""What `explain` says where there is room, where no allocator leads, and where a running pod's card is not well."""
+"""What `explain` says if there is room, if no allocator leads, and if a running pod's card is unhealthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin's places in a fair queue are the allocator's, and administrators read who is before whom."""
+"""The plugin's places in a fair queue equal the allocator's, and administrators can read the order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLUSTER = [gpunode("n", *[CARD] * CARDS)], [node("n")]
 
 
 def one(namespace: str, name: str, created: str = SECONDS[0], **more: Any) -> JSON:
-    """A pod that asks for a quarter of a card unless it says other."""
+    """A pod that requests a quarter of a card unless it says otherwise."""
     preferred = more.pop("preferred", False)
     made = admitted(name, "gpufraction.io/gpu-percent", more.pop("percent", 25), created=created, **more)
     if preferred:
@@ -43,7 +43,7 @@ def one(namespace: str, name: str, created: str = SECONDS[0], **more: Any) -> JS
 
 
 def holder(namespace: str, name: str, gpu: int) -> JSON:
-    """A pod that holds a card of the cluster's four."""
+    """A pod that holds one of the cluster's four cards."""
     return one(namespace, name, percent=100, on="n", gpu=gpu)
 
 
@@ -128,7 +128,7 @@ def test_pods_of_one_second_share_the_places_of_their_namespace() -> None:
 
 
 ASKS = {"a": 25, "b": 50, "c": 25}
-"""The same within a namespace: else the turns of others depend on which pod of a second the allocator saw first."""
+"""Equal within a namespace; otherwise turns depend on which pod of a second the allocator saw first."""
 WAITING = st.lists(
     st.builds(
         lambda team, *more, **others: one(team, *more, percent=ASKS[team], **others),

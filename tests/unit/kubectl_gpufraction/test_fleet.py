@@ -1,4 +1,4 @@
-"""`kubectl gpufraction fleet`: several clusters side by side, whatever one of them does."""
+"""`kubectl gpufraction fleet`: several clusters in one view, whatever one of them does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def serve() -> Iterator[Serve]:
 
 
 def cluster(*, preemption: str = "false", options: str = "", version: str = "0.1.0", used: bool = True) -> JSON:
-    """An API server with one node of one card, gpufraction installed, and a pod that waits."""
+    """An API server with one node of one card, gpufraction installed, and a waiting pod."""
     command = ["python", "-m", "allocator", "run"]
     container = {"name": "allocator", "image": f"gpufraction:v{version}", "command": command}
     container["args"] = [f"--preemption={preemption}"]
@@ -66,7 +66,7 @@ def _list(items: list[JSON]) -> JSON:
 
 
 def called(tmp_path: Path, ports: dict[str, int], *flags: str) -> tuple[int, str, str]:
-    """The command with a kubeconfig that has a context for each of these ports."""
+    """Run the command with a kubeconfig that has a context for each of these ports."""
     file, out, err = tmp_path / "kubeconfig", io.StringIO(), io.StringIO()
     config = {
         "apiVersion": "v1",
@@ -112,7 +112,7 @@ def test_clusters_that_refuse_hang_or_are_not_there_stop_no_other(tmp_path: Path
     with socket.socket() as hangs, socket.socket() as nobody:
         for taken in (hangs, nobody):
             taken.bind(("127.0.0.1", 0))
-        hangs.listen()  # it takes the connection and never answers
+        hangs.listen()  # it accepts the connection and never answers
         refuses = cluster() | dict.fromkeys(("/api/v1/nodes", "/api/v1/pods"), FORBIDDEN)
         ports = {"east": serve(cluster()), "hangs": hangs.getsockname()[1], "nobody": nobody.getsockname()[1]}
         ports["refuses"] = serve(refuses)

@@ -29,7 +29,7 @@ TWO = (
 PODS = (Used("default", "two", {1: 4}), Used("default", "pend", {PENDING: 7}), Used("default", "a", {0: 10}))
 NODE_A = GpuNode("node-a", "10.0.0.1", (16, 16), PODS)
 
-# In these texts a middle dot is one blank at the end of a line.
+# In these texts a middle dot marks one blank at the end of a line.
 TWO_NODES = """\
 NAME                                IPADDRESS     GPU0(Allocated/Total)  GPU Memory(GiB)
 cn-shanghai.i-uf61h64dz1tmlob9hmtb  192.168.0.71  6/15                   6/15

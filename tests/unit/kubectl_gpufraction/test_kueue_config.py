@@ -1,4 +1,4 @@
-"""What Kueue counts of a template is what admission writes into the pod."""
+"""Kueue counts for a template what admission writes into the pod."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ OTHERWISE = {
     "nvidia.com/gpumem=3Gi": "a quantity where the dialect counts MiB",
     "aliyun.com/gpu-mem=5 aliyun.com/gpu-count=0": "a count of 0",
 }
-"""Templates that Kueue counts otherwise, and why."""
+"""Templates that Kueue counts differently, with the reason."""
 
 
 def charged(limits: JSON, options: Options = DEFAULTS) -> Counter[str]:
-    """What Kueue counts of a container with these limits; a resource without a transformation counts as itself."""
+    """What Kueue counts for a container with these limits; a resource without a transformation counts as itself."""
     found: Counter[str] = Counter()
     made = {each["input"]: each for each in kueueconfig.transformations(options)}
     for name, amount in limits.items():
@@ -73,7 +73,7 @@ def test_a_template_counts_what_its_pod_will(example: Example) -> None:
     want = {
         key: quantity.parse(text)
         for key, text in pods.accounting(fraction, fraction.memory * fraction.count).items()
-        if key != names.GPU_MEMORY_LIMIT  # Kueue charges for what is booked
+        if key != names.GPU_MEMORY_LIMIT  # Kueue charges what is allocated
     }
     found = {key: amount for key, amount in charged(dict(example.limits)).items() if key in ACCOUNTING and amount}
     assert found == want

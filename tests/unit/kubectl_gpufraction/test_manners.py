@@ -1,4 +1,4 @@
-"""What every command has in common: its forms, the style of its fields, its exit status, and --watch."""
+"""What every command has in common: its output formats, the style of its fields, its exit status, and --watch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CLUSTER: dict[str, tuple[int, Any]] = {
 }
 MANIFEST = pod("tried").asks("gpufraction.io/gpu-memory", "2Gi").json() | {"kind": "Pod"}
 KEYS = {"kueue-config": {"resources"}, "fleet": {"items", "drift"}}
-"""What a command's document has besides its items."""
+"""Fields of a command's document in addition to its items."""
 CALLS: dict[str, tuple[str, ...]] = {
     "nodes": (),
     "pods": (),
@@ -80,7 +80,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "inspect": (),
     "completion": ("bash",),
 }
-"""A call of each command but `ui`, which prints an address and serves, and those that run kubectl."""
+"""A call of each command except `ui`, which prints an address and serves, and those that run kubectl."""
 
 
 def called(tmp_path: Path, *arguments: str, given: dict[str, tuple[int, Any]] | None = None) -> tuple[int, str, str]:
@@ -110,7 +110,7 @@ def test_every_command_has_every_form(command: str, tmp_path: Path) -> None:
     printed = {form: called(tmp_path, command, *CALLS[command], "-o", form) for form in FORMS}
     assert {(status, err) for status, _, err in printed.values()} == {(1 if command == "check" else 0, "")}
     documents = json.loads(printed["json"][1]), yaml.safe_load(printed["yaml"][1])
-    if command != "check":  # which has figures of time
+    if command != "check":  # which has times that change
         assert documents[0] == documents[1]
     assert documents[0].keys() == KEYS.get(command, {"items"})
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*/\S+|\S+\.\S+/\S+", line) for line in printed["name"][1].splitlines())
@@ -315,7 +315,7 @@ def test_what_a_dry_run_skips_is_named(tmp_path: Path) -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal that says when it was written to, and is closed after two texts."""
+    """A terminal that signals when it was written to, and is closed after two texts."""
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What other pods and volumes say of a pod, for users with any rights: the whole answer, a part of it, or its gaps."""
+"""What other pods and volumes mean for a pod, for users with any rights: the full answer, a part of it, or its gaps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_host(name: str) -> JSON:
 
 
 def apart(made: JSON, app: str, of: str = "") -> JSON:
-    """The pod with a label, and with anti-affinity to pods with another one."""
+    """The pod with a label, and with anti-affinity to pods with another label."""
     made["metadata"]["labels"] = {"app": app}
     term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": of}}, "namespaceSelector": {}}
     if of:
@@ -85,7 +85,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def profiles(**arguments: Any) -> tuple[int, JSON]:
-    """The options with these arguments of the default profile."""
+    """The options with these arguments in the default profile."""
     return 200, {"data": {"options.yaml": json.dumps({"schedulerProfiles": [arguments]})}}
 
 

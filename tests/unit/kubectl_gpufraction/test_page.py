@@ -1,4 +1,4 @@
-"""docs/kubectl.md: its examples are what the commands print, and its table has every exit status."""
+"""docs/kubectl.md: its examples are the commands' real output, and its table has every exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.kubectl_gpufraction.test_version import DAEMONSETS, DEPLOYMENTS,
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kubectl.md"
 RENEW = "GPUFRACTION_RENEW_KUBECTL_PAGE"
-"""Set it to write what the commands print into the page."""
+"""Set this variable to write what the commands print into the page."""
 _EXAMPLE = re.compile(r"```console\n\$ kubectl gpufraction (.*)\n((?:(?!```).*\n)*)```\n")
 _AGE = re.compile(r" +\d+[smhd] +")
 EXITS = {
@@ -47,12 +47,12 @@ AGENT = workload("gpufraction-nodeagent", {"numberReady": 1, "desiredNumberSched
 
 
 def examples() -> list[str]:
-    """What is typed behind `kubectl gpufraction` in the page's examples."""
+    """The text after `kubectl gpufraction` in the page's examples."""
     return [command for command, _ in _EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))]
 
 
 def printed(command: str, tmp_path: Path) -> str:
-    """What the command prints of the cluster of the tests."""
+    """What the command prints for the tests' cluster."""
     manifest = tmp_path / "web.yaml"
     manifest.write_text(json.dumps(WEB))
     words = [str(manifest) if word == manifest.name else word for word in command.split()]

@@ -1,4 +1,4 @@
-"""The place in line that the plugin shows is the allocator's; of pods of one second, the places that they share."""
+"""The plugin shows the allocator's queue position; pods of the same second show the positions that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kubectl gpufraction pools` shows: a row for each pool, and a sentence where somebody should do something."""
+"""What `kubectl gpufraction pools` shows: a row for each pool, and a sentence if an action is needed."""
 
 from __future__ import annotations
 

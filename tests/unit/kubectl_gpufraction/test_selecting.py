@@ -1,4 +1,4 @@
-"""`nodes NODE`, `pods NAME`, `-l`; names that are not there; tables within 100 columns; sentences on a terminal."""
+"""`nodes NODE`, `pods NAME`, `-l`; names that do not exist; tables within 100 columns; sentences on a terminal."""
 
 from __future__ import annotations
 

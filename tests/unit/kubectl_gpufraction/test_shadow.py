@@ -1,7 +1,8 @@
 """
-`shadow` and `what-if`: they run the recorder's own command by `kubectl exec`, as the user, and pass on what it prints.
+`shadow` and `what-if` run the recorder's own command with `kubectl exec`, as the user, and pass on what it prints.
 
-A script stands for kubectl: it notes its words and runs the recorder's command here, on a recording of a played HAMi.
+A script replaces kubectl: it notes its arguments and runs the recorder's command here, on a recording of a simulated
+HAMi.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KUBECONFIG = {
 
 @dataclass(frozen=True)
 class Typed:
-    """What a command printed and returned, and the words with which kubectl was called."""
+    """What a command printed and returned, and the arguments with which kubectl was called."""
 
     status: int
     out: str

@@ -1,4 +1,4 @@
-"""What a user may write in place of a pod's name, and which pods that means."""
+"""What a user may write instead of a pod's name, and which pods that selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenant sees who may look at the pods of one namespace and no more, and the text where nothing is shown."""
+"""What a tenant sees who may read only the pods of one namespace, and the text if nothing is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long programs let a pod wait: of each kind of owner, of programs without one, and what the commands say of it."""
+"""How long programs let a pod wait, for each kind of owner, and what the commands say about it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job(seconds: int | None, owner: tuple[str, str, str] | None = None) -> JSON:
 
 
 def train_job(**suspended: str) -> JSON:
-    """Of 900 s, created when everything began. `suspended`: its condition `Suspended`."""
+    """A TrainJob with a limit of 900 s, created at the beginning. `suspended`: its condition `Suspended`."""
     conditions = [{"type": "Suspended", **suspended}] if suspended else []
     made = document("tune", {"activeDeadlineSeconds": 900}, conditions=conditions)
     return {**made, "metadata": {**made["metadata"], "creationTimestamp": BEGAN}}
@@ -182,7 +182,7 @@ CHAIN: dict[str, tuple[int, Any]] = {
 
 
 def test_explain_and_waiting_name_what_ends_and_what_lengthens_it(tmp_path: Path) -> None:
-    """The commands' clock is that of this machine, so the time has ended long ago."""
+    """The commands use this machine's clock, so the time has ended long ago."""
     ended = "The time of Deployment web ended "
     rest = f"ago: {KEPT}. spec.progressDeadlineSeconds (600 s) sets that time."
     lines = called(tmp_path, "explain", "waits", given=CHAIN)[1].splitlines()

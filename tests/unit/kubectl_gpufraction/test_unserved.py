@@ -1,4 +1,4 @@
-"""Pods that ask for a share where none is given: what `pods`, `waiting` and `explain` say, with the commands."""
+"""Pods that request a share where none is given: what `pods`, `waiting` and `explain` say, with the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`kubectl gpufraction version`: its own version whatever the cluster does, and one line on why that is all."""
+"""
+`kubectl gpufraction version`: its own version whatever the cluster does, and one line that says why there is no more.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,14 @@ Ask = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts an API server that says so; its port."""
+    """Start an API server with this answer. Returns its port."""
     with ExitStack() as stack:
         yield lambda given: stack.enter_context(answering(given))
 
 
 @pytest.fixture
 def nobody() -> Iterator[int]:
-    """A port that is taken, where nobody listens."""
+    """A port in use on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -46,7 +48,7 @@ def nobody() -> Iterator[int]:
 
 @pytest.fixture
 def version(tmp_path: Path) -> Ask:
-    """The command with a kubeconfig for that port: status, standard output and errors."""
+    """Run the command with a kubeconfig for that port. Returns status, standard output and errors."""
 
     def ask(port: int, *flags: str) -> tuple[int, str, str]:
         return called("--kubeconfig", str(kubeconfig(tmp_path, port)), *flags)

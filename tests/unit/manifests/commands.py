@@ -1,8 +1,8 @@
 """
-The commands that pages show, each with its page: in blocks for a shell, and in the text.
+The commands that pages show, each with its page, from blocks for a shell and from the text.
 
-A block is a fence for a shell or without a language, or a paragraph that is indented by four columns. In a block that
-has prompts (`$ `), lines without one are output.
+A block is a fence for a shell or without a language, or a paragraph that is indented by four columns. In a block with
+prompts (`$ `), lines without a prompt are output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OTHERS = (
     *("aws", "az", "eksctl", "gcloud", "oci", "podman", "docker", "skopeo", "cosign", "git", "go", "curl", "jq", "tar"),
     *("openssl", "sha256sum", "sudo", "install", "kustomize", "nvidia-ctk", "nvidia-modprobe", "bash"),
 )
-"""Programs that the pages use as well, which come with neither Kubernetes nor this repository."""
+"""Programs that the pages also use, which belong to neither Kubernetes nor this repository."""
 SHELLS = ("", "console", "sh", "bash")
 PAGES = sorted(
     path
@@ -35,8 +35,8 @@ class Shown:
     """
     A command that a page shows.
 
-    line: as it is typed, with its here document. words: as a shell splits the first line, without a comment, a pipe
-    and a redirection.
+    line: as typed, with its here document. words: the first line as a shell splits it, without comments, pipes and
+    redirections.
     """
 
     page: str
@@ -48,7 +48,7 @@ class Shown:
 
 
 def blocks(text: str) -> Iterator[str]:
-    """What is typed in each block of a page for a shell, without prompts and output."""
+    """The typed text in each shell block of a page, without prompts and output."""
     for language, body in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         if language in SHELLS:
             yield _typed(textwrap.dedent(body))
@@ -76,13 +76,13 @@ def in_blocks(programs: tuple[str, ...] = PROGRAMS) -> tuple[Shown, ...]:
 
 
 def lines(block: str) -> Iterator[str]:
-    """What is typed at once: a line with those that it continues on, or with its here document."""
+    """What is typed at once: a line with its continuation lines, or with its here document."""
     for found in re.finditer(r"^.*<<'?(\w+)'?\n(?:.*\n)*?\1$|^.*$", block.replace("\\\n", " "), re.MULTILINE):
         yield found[0].strip()
 
 
 def in_text() -> Iterator[Shown]:
-    """The commands in backticks in the text of all pages; what ends with dots is none."""
+    """The commands in backticks in the text of all pages. A text that ends with dots is not a command."""
     for path in PAGES:
         text = re.sub(r"^( *```).*?^\1", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         for line in re.findall(r"`([^`]+)`", text):

@@ -1,4 +1,6 @@
-"""Kinds that are not Kubernetes' own: what we write of them, checked by hand, and definitions for a real API."""
+"""
+Kinds from outside Kubernetes: schemas for the objects that we write, checked by hand, and definitions for a real API.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _RELABELING = {
 _LABELS: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
 
 SPECS: dict[tuple[str, str], JSON] = {
-    # Of cert-manager's reference, v1: the fields that we use, so that one that is misspelt is not let through.
+    # From cert-manager's reference, v1: the fields that we use, so that a misspelt field is not accepted.
     ("cert-manager.io/v1", "Issuer"): {
         "type": "object",
         "properties": {
@@ -56,7 +58,7 @@ SPECS: dict[tuple[str, str], JSON] = {
             "issuerRef": _REFERENCE,
         },
     },
-    # Of the Prometheus operator's reference, v1.
+    # From the Prometheus operator's reference, v1.
     ("monitoring.coreos.com/v1", "PodMonitor"): {
         "type": "object",
         "required": ["selector", "podMetricsEndpoints"],
@@ -132,7 +134,7 @@ SPECS: dict[tuple[str, str], JSON] = {
 
 
 def definitions() -> list[JSON]:
-    """CustomResourceDefinitions of these kinds, strict enough that the API server warns of unknown fields."""
+    """CustomResourceDefinitions of these kinds, strict enough for the API server to warn about unknown fields."""
     return [_definition(group_version, kind, spec) for (group_version, kind), spec in SPECS.items()]
 
 
@@ -156,7 +158,7 @@ def _definition(group_version: str, kind: str, spec: JSON) -> JSON:
 
 
 def problem(item: JSON) -> str | None:
-    """The first field of a foreign object that its schema does not have or does not allow; None where all is well."""
+    """The first field of a foreign object that its schema lacks or does not allow; None if there is none."""
     return _problem(item.get("spec"), SPECS[item["apiVersion"], item["kind"]], "spec")
 
 

@@ -1,4 +1,6 @@
-"""The install as the tests look at it: its pods, its containers and their commands, and what is wrong with objects."""
+"""
+The installation as the tests read it: its pods, its containers and their commands, and what is wrong with objects.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ from runtime.settings import load
 from tests.unit.manifests.kube import JSON, sources
 
 VERSION = "1.30"
-"""The oldest Kubernetes that we support; what is valid there stays valid."""
+"""The oldest Kubernetes version that we support; what is valid there stays valid."""
 CONFIGURATION = "zz-gpufraction-webhook"
 
 
 def pods() -> Iterator[JSON]:
-    """The pod specs of the install."""
+    """The pod specs of the installation."""
     for item in sources():
         if item["kind"] in ("Deployment", "DaemonSet"):
             yield item["spec"]["template"]["spec"]
 
 
 def containers() -> dict[str, JSON]:
-    """Every container of the install, by name."""
+    """Every container of the installation, by name."""
     return {c["name"]: c for spec in pods() for c in [*spec.get("initContainers", []), *spec["containers"]]}
 
 
@@ -44,11 +46,11 @@ def wrong(items: list[JSON]) -> dict[str, str]:
 
 @functools.cache
 def _wrong(text: str) -> str:
-    """What is wrong with one object, as JSON; most are the same in every overlay, and a look takes a while."""
+    """What is wrong with one object, given as JSON. Cached, because many overlays repeat it and a check is slow."""
     try:
         try:
             kubernetes_validate.validate(json.loads(text), VERSION, strict=True)
-        except kubernetes_validate.SchemaNotFoundError:  # a kind of later versions, in a component that needs these
+        except kubernetes_validate.SchemaNotFoundError:  # a kind of later versions, in a component that needs them
             kubernetes_validate.validate(json.loads(text), kubernetes_validate.latest_version(), strict=True)
     except kubernetes_validate.ValidationError as error:
         return str(error)
@@ -56,7 +58,7 @@ def _wrong(text: str) -> str:
 
 
 def serve_settings() -> webhook.settings.ServeSettings:
-    """The webhook's settings as the manifest gives them."""
+    """The webhook's settings as the manifest sets them."""
     program, verb, flags = command("webhook")
     assert (program, verb) == ("webhook", "serve")
     return load(webhook.settings.ServeSettings, file=None, env={}, argv=flags)

@@ -1,4 +1,4 @@
-"""Reading our manifests for the tests: files as documents, and folders as kustomize builds them."""
+"""Reads our manifests for the tests: files as documents, and folders as kustomize builds them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ JSON = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 MANIFESTS, SAMPLES = ROOT / "manifests", ROOT / "samples"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml, ten times as quick, where PyYAML was built with it: these tests read some hundred megabytes."""
+"""libyaml, ten times as fast, if PyYAML was built with it: these tests read several hundred megabytes."""
 
 
 def read(text: str) -> list[JSON]:
-    """The objects of a text of ours."""
+    """The objects in one of our YAML texts."""
     return [found for found in yaml.load_all(text, _LOADER) if found is not None]
 
 
 def files() -> list[Path]:
-    """Every YAML file that we ship for kubectl, in order of name."""
+    """Every YAML file that we ship for kubectl, ordered by name."""
     return sorted([*MANIFESTS.rglob("*.yaml"), *SAMPLES.rglob("*.yaml")])
 
 
@@ -40,12 +40,12 @@ def documents(path: Path) -> list[JSON]:
 
 @functools.cache
 def _of_file(path: Path) -> bytes:
-    """Packed, so that every test has objects of its own to change."""
+    """The objects of one file in packed form, so that every test gets its own copy to change."""
     return pickle.dumps(read(path.read_text(encoding="utf-8")))
 
 
 def sources(*folders: str) -> list[JSON]:
-    """The objects of base and policies, or of these folders, as they stand in their files, without kustomize's own."""
+    """The objects of base and policies, or of these folders, as in their files, without kustomize's own."""
     found = [
         item
         for folder in (MANIFESTS / name for name in folders or ("base", "policies"))
@@ -65,12 +65,14 @@ def _built(folder: str) -> bytes:
 
 
 def built(folder: str = "base") -> list[JSON]:
-    """The objects of `kubectl kustomize manifests/FOLDER`; skips the test where there is no kubectl."""
+    """The objects of `kubectl kustomize manifests/FOLDER`. Skips the test if there is no kubectl."""
     return parsed(MANIFESTS / folder)
 
 
 def with_components(*components: str, resource: str = "base", **more: Any) -> list[JSON]:
-    """The base or an overlay with components, and `more`, as an administrator's own kustomization would have them."""
+    """
+    The base or an overlay with components, and `more`, as an administrator's own kustomization would include them.
+    """
     listed = [f"{_ABOVE}/components/{name}" for name in components]
     whole = {"resources": [f"{_ABOVE}/{resource}"], "components": listed, **more}
     found: list[JSON] = pickle.loads(_of_kustomization(yaml.safe_dump(whole)))
@@ -78,7 +80,7 @@ def with_components(*components: str, resource: str = "base", **more: Any) -> li
 
 
 _ABOVE = "{manifests}"
-"""Stands for the way from a kustomization's folder to `manifests`, until the folder is made."""
+"""Placeholder for the path from a kustomization's folder to `manifests`, until the folder is created."""
 
 
 @functools.cache
@@ -91,7 +93,7 @@ def _of_kustomization(text: str) -> bytes:
 
 
 def parsed(folder: Path) -> list[JSON]:
-    """The objects of any kustomization; skips the test where there is no kubectl."""
+    """The objects of any kustomization. Skips the test if there is no kubectl."""
     found: list[JSON] = pickle.loads(_built(str(folder)))
     return found
 
@@ -113,7 +115,7 @@ def one(items: list[JSON], kind: str, name: str) -> JSON:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every string in a document, the keys of its maps too."""
+    """Every string in a document, including the keys of its maps."""
     match value:
         case str():
             yield value

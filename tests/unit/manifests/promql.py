@@ -1,8 +1,8 @@
 """
-What a query in PromQL names, checked against what there is: metrics, labels in matchers, groupings, joins and legends.
+Checks the names in a PromQL query against what exists: metrics, labels in matchers, groupings, joins and legends.
 
-A query is read by a parser of PromQL, and the labels of its result are worked out from the inside to the outside, as
-Prometheus does it.
+A parser of PromQL reads a query, and the labels of its result are computed from the inside to the outside, as
+Prometheus does.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import promql_parser as parser
 from contract.metrics import METRICS
 
 TARGET = frozenset({"instance", "job", "namespace", "pod", "container", "endpoint", "cluster"})
-"""Labels that Prometheus puts on each series for the pod that it is scraped from, and for its cluster."""
+"""Labels that Prometheus adds to each series for the scraped pod, and for its cluster."""
 OF_NODES = frozenset({"node"})
-"""The label that our scrape configuration puts on each series of an agent, and that one for dcgm-exporter may."""
+"""The label that our scrape configuration adds to an agent's series, and one that dcgm-exporter's may add."""
 DCGM = (
     OF_NODES
     | frozenset({"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID"})
     | {"GPU_I_PROFILE", "container", "namespace", "pod", "cluster"}
 )
-"""Labels that dcgm-exporter has on each series of a card."""
+"""Labels of dcgm-exporter on each series of a card."""
 FOREIGN: Mapping[str, frozenset[str]] = {
     "ALERTS": frozenset({"alertname", "alertstate", "severity", "cluster"}),
     "DCGM_FI_DEV_GPU_UTIL": DCGM,
@@ -34,13 +34,15 @@ FOREIGN: Mapping[str, frozenset[str]] = {
     "DCGM_FI_DEV_GPU_TEMP": DCGM,
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": DCGM,
 }
-"""Series of others, by name: Prometheus' own of alerts, and those of dcgm-exporter's default list of counters."""
+"""
+Series of other programs, by name: Prometheus' own series about alerts, and those of dcgm-exporter's default counters.
+"""
 _VALUES: Mapping[str, frozenset[str]] = {"alertstate": frozenset({"firing", "pending"})}
 _AGGREGATIONS_THAT_KEEP = {"topk", "bottomk", "limitk"}
 
 
 def labels_of_metrics() -> dict[str, frozenset[str]]:
-    """Every series that our programs expose, a histogram's three too, with its labels."""
+    """Every series that our programs expose, including the three of a histogram, with its labels."""
     found: dict[str, frozenset[str]] = {}
     for spec in METRICS:
         labels = frozenset(spec.labels) | TARGET | (OF_NODES if spec.program == "nodeagent" else frozenset())
@@ -53,9 +55,10 @@ def labels_of_metrics() -> dict[str, frozenset[str]]:
 
 def apart(expression: str) -> list[str]:
     """
-    Where a query mixes clusters: aggregations and joins that drop the label `cluster`; none where it keeps them apart.
+    Where a query mixes clusters: aggregations and joins that drop the label `cluster`; empty if it keeps them apart.
 
-    `on ()` is let through: it asks whether there is anything at all. So is what picks from series that stay.
+    `on ()` is accepted, because it asks whether there is anything at all. An operation that only picks from unchanged
+    series is accepted too.
     """
     found: list[str] = []
 
@@ -87,14 +90,14 @@ def apart(expression: str) -> list[str]:
 
 
 def in_grafana(expression: str) -> str:
-    """A panel's expression with values in place of Grafana's variables, so that it is PromQL."""
+    """A panel's expression with values instead of Grafana's variables, so that it is PromQL."""
     spans = expression.replace("$__rate_interval", "5m").replace("$__range", "20m")
     return re.sub(r"\$(?:node|gpu|namespace)\b", ".+", spans.replace("$cluster", ".*"))
 
 
 @dataclass
 class QueryReader:
-    """Reads queries. known: the labels of each series. wrong: what was found wrong, for people."""
+    """Reads queries. known: the labels of each series. wrong: what was found wrong, in sentences."""
 
     known: Mapping[str, frozenset[str]]
     wrong: list[str] = field(default_factory=list)
@@ -192,7 +195,7 @@ def _has_series(node: Any) -> bool:
 
 
 def _possible(series: str, label: str, value: str) -> bool:
-    """Whether the label has such values: the help of our metrics names them. What is chosen on the page may be any."""
+    """Whether the label has such values, by the help of our metrics. A value that is chosen on the page may be any."""
     if "+" in value or value == ".*":
         return True
     spec = next(

@@ -1,4 +1,4 @@
-"""Prometheus' own engine on made-up series: what rules record, which alerts fire, whether a query finds anything."""
+"""Prometheus' own engine on generated series: what rules record, which alerts fire, whether a query finds anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contract.metrics.spec import MetricSpec
 
 JSON = dict[str, Any]
 MINUTES = 30
-"""How long the made-up series are."""
+"""The length of the generated series."""
 CARDS = (("a", "GPU-a0"), ("a", "GPU-a1"), ("b", "GPU-b0"))
 SHARES = (
     ("team-a", "trainer-0", "main", "GPU-a0"),
@@ -32,12 +32,12 @@ _VALUES = {
 }
 _VALUES |= {"state": ("open", "closed", "failed", "missing"), "answer": ("late",), "reason": ("queue",)}
 _VALUES |= {"verdict": ("in-time", "late")}
-"""Values that alerts look for; a label that is not here has any."""
+"""Values that alerts look for; a label that is not here can have any value."""
 _LEADER, _FOLLOWER = "10.0.0.1:9402", "10.0.0.2:9402"
 
 
 def program() -> str:
-    """Where promtool is; skips the test where it is not."""
+    """The path of promtool. Skips the test if it is missing."""
     found = shutil.which("promtool")
     if found is None:
         pytest.skip("promtool is not on PATH; it runs rules and queries on series (Debian's package prometheus has it)")
@@ -45,14 +45,14 @@ def program() -> str:
 
 
 def check(rules: Path) -> None:
-    """Whether Prometheus reads the file of rules; fails the test where it does not."""
+    """Check that Prometheus reads the file of rules; the test fails if it does not."""
     done = subprocess.run([program(), "check", "rules", rules], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def run(folder: Path, rules: Iterable[JSON], series: Mapping[str, str], **cases: list[JSON]) -> None:
     """
-    Evaluate rules on series for half an hour, and compare; fails the test where something differs.
+    Evaluate rules on series for half an hour, and compare. The test fails if something differs.
 
     series: name with labels, and its values in promtool's form. cases: promtool's `promql_expr_test` or
     `alert_rule_test`.
@@ -74,7 +74,9 @@ def named(name: str, labels: Mapping[str, str]) -> str:
 
 
 def everything() -> dict[str, str]:
-    """Some series of each metric that we declare, of two nodes with three cards; counters count and gauges stand."""
+    """
+    Some series of each declared metric, of two nodes with three cards. Counters increase and gauges stay constant.
+    """
     return {name: values for spec in METRICS for name, values in _of(spec)}
 
 
@@ -96,7 +98,7 @@ def _of(spec: MetricSpec) -> Iterator[tuple[str, str]]:
 def _labels(spec: MetricSpec) -> Iterator[dict[str, str]]:
     rows: tuple[dict[str, str], ...] = ({},)
     if "pod" in spec.labels:
-        # The node is the target's, by the scrape configuration.
+        # The node is the target's, from the scrape configuration.
         on = {gpu: node for node, gpu in CARDS}
         rows = tuple(
             {**dict(zip(("namespace", "pod", "container", "gpu"), share, strict=True)), "node": on[share[-1]]}

@@ -1,6 +1,6 @@
 """
-The harness's kube-apiserver with the base applied, but for the pods and the webhook configuration, which nothing here
-would serve; and requests to it as anyone.
+The harness's kube-apiserver with the base applied, except the pods and the webhook configuration, which nothing here
+would serve; and requests to it as any user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from playground.realapi.server import RealServer
 JSON = dict[str, Any]
 _MISSING = assets_of(os.environ)
 REAL = pytest.mark.skipif(isinstance(_MISSING, str), reason=str(_MISSING))
-"""For tests that need it: skipped where the folder of KUBEBUILDER_ASSETS is not there."""
+"""For tests that need it: skipped if the folder of KUBEBUILDER_ASSETS is missing."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Answer:
 
 
 class RealCluster:
-    """Speaks to the server as anyone, by impersonation."""
+    """A client of the server as any user, by impersonation."""
 
     def __init__(self, server: RealServer) -> None:
         self.url, self.kubeconfig = server.url, server.certified(ADMIN)
-        """Of the server, and of an administrator."""
+        """A client of the server as an administrator."""
         self._context = ssl.create_default_context(cadata=server.authority.pem.decode())
         self._context.load_cert_chain(*server.files.client(ADMIN))
 
@@ -73,7 +73,7 @@ class RealCluster:
                 return Answer(refused.code, json.loads(refused.read()))
 
     def must(self, method: str, path: str, body: Any = None) -> JSON:
-        """A request as administrator that has to succeed."""
+        """A request as administrator that must succeed."""
         answer = self.call(MASTER, method, path, body)
         assert answer.code < 300, answer
         return answer.body
@@ -81,7 +81,7 @@ class RealCluster:
 
 def _headers(who: Who, form: str) -> dict[str, str]:
     headers = {"Content-Type": form, "Impersonate-User": who.name}
-    # One header of each name is all that urllib sends, so a user here has one group alongside the implied one.
+    # urllib sends only one header of each name, so a user here has one group in addition to the implied one.
     headers["Impersonate-Group"] = who.groups[0]
     if who.node:
         headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = who.node
@@ -90,10 +90,10 @@ def _headers(who: Who, form: str) -> dict[str, str]:
 
 @contextmanager
 def running() -> Iterator[RealCluster]:
-    """An API server alone, of which nobody but policies and RBAC refuses anything."""
+    """An API server alone, on which only policies and RBAC refuse anything."""
     assets = assets_of(os.environ)
     assert not isinstance(assets, str), assets
-    # Without controllers nobody makes the account that ServiceAccount wants in every namespace, and NodeRestriction
-    # would refuse what our own policies have to refuse.
+    # Without controllers nothing creates the account that ServiceAccount requires in every namespace, and
+    # NodeRestriction would refuse what our own policies must refuse.
     with RealServer(assets, enabled=(), disabled=("ServiceAccount",)) as server:
         yield RealCluster(server)

@@ -1,4 +1,4 @@
-"""Command lines in the manifests: each program takes its flags and finds what the others give."""
+"""Command lines in the manifests: each program accepts its flags and finds what the others provide."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webhook.certificates.store import CERTIFICATE, KEY
 
 
 def certs_settings() -> webhook.settings.CertsSettings:
-    """The settings of the webhook's keeper of certificates as the manifest gives them."""
+    """The settings of the webhook's keeper of certificates as the manifest sets them."""
     program, verb, flags = command("certs")
     assert (program, verb) == ("webhook", "certs")
     return load(webhook.settings.CertsSettings, file=None, env={}, argv=flags)
@@ -56,12 +56,12 @@ def test_only_the_keeper_of_certificates_reads_the_authoritys_key() -> None:
 
 
 def mounts(container: JSON) -> dict[str, str]:
-    """A container's volumes by where they are mounted."""
+    """A container's volumes by mount path."""
     return {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
 
 
 def allocator_settings() -> allocator.settings.Settings:
-    """The allocator's settings as the manifest gives them."""
+    """The allocator's settings as the manifest sets them."""
     program, verb, flags = command("allocator")
     assert (program, verb) == ("allocator", "run")
     return load(allocator.app.settings_type(), file=None, env={}, argv=flags)

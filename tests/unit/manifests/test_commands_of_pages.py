@@ -1,4 +1,4 @@
-"""Every command that a page shows can be read by the program that it names, also where no test can carry it out."""
+"""Every command on a page can be parsed by the program that it names, even if no test can run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def of(*start: str) -> list[Shown]:
-    """The commands that begin so."""
+    """The commands that begin like this."""
     found = [each for each in COMMANDS if each.words[: len(start)] == start]
     assert found, f"no page has a command {start}"
     return found
@@ -32,7 +32,7 @@ def each_of(*start: str) -> pytest.MarkDecorator:
 
 @each_of("kubectl", "gpufraction")
 def test_the_plugin_reads_its_command(command: Shown) -> None:
-    """A command alone is a name in the text; words in brackets are its form."""
+    """A command without arguments is a name in the text; words in brackets are its form."""
     words = [word for word in command.words[2:] if not word.startswith("[")]
     if len(words) < 2 or words[0] == "help":
         with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""The pages of constraints and of the strict profile: each row has a test that exists, or says that there is none."""
+"""The pages of constraints and of the strict profile: each row names a test that exists, or says that there is none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def marks(node: ast.FunctionDef) -> str:
 
 
 def missing(cell: str) -> Iterator[str]:
-    """The tests of a cell that are not there, or that never run."""
+    """The tests of a cell that do not exist, or that never run."""
     for file, name in TEST.findall(cell):
         path = ROOT / "tests" / file
         if not path.is_file():
@@ -67,7 +67,7 @@ def test_every_constraint_is_tested_or_says_that_it_is_not() -> None:
 
 
 def test_no_object_names_an_ip_family_or_an_address() -> None:
-    """So that Services have the cluster's own family, and policies hold in both."""
+    """This gives Services the cluster's own family, and makes policies hold in both."""
     found = set()
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         for item in documents(path):
@@ -85,9 +85,9 @@ def is_address(text: str) -> bool:
 
 HASHES = frozenset(("md5", "sha1", "sha224", "blake2b", "blake2s", "new", "uuid3", "uuid5", "MD5", "SHA1"))
 OTHER_HASHES = {
-    # Order between equal nodes, which must differ from node to node and protects nothing.
+    # Order among equal nodes, which must differ from node to node and protects nothing.
     ("allocator/table.py", "blake2s"),
-    # Made-up UUIDs of simulated cards.
+    # Generated UUIDs of simulated cards.
     ("nodeagent/gpus/simulated.py", "uuid5"),
 }
 

@@ -1,4 +1,4 @@
-"""Every edge has a row that says what bounds it, and every row names edges and tests that there are."""
+"""Every edge has a row that says what bounds it, and every row names existing edges and tests."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from webhook.serving.health import Health
 JSON = dict[str, Any]
 TESTS = Path(__file__).resolve().parents[2]
 CHART = "chart"
-"""Made of the other manifests by programs, and held to them by tests of its own."""
+"""Programs generate these from the other manifests, and separate tests compare them."""
 
 
 @functools.cache
 def documents() -> tuple[JSON, ...]:
-    """Every object of the manifests, the parts of components included."""
+    """Every object of the manifests, including the parts of components."""
     files = [file for file in sorted(MANIFESTS.rglob("*.yaml")) if CHART not in file.relative_to(MANIFESTS).parts]
     return tuple(each for file in files for each in kube.documents(file) if isinstance(each, dict))
 
@@ -71,7 +71,7 @@ def leaves(schema: JSON, path: str) -> Iterator[str]:
 
 
 def mounted(part: Any) -> Iterator[str]:
-    """The folders of the host below a part of a manifest."""
+    """The host's folders below a part of a manifest."""
     if isinstance(part, dict):
         if isinstance(part.get("hostPath"), dict):
             yield f"path {part['hostPath']['path']}"
@@ -93,14 +93,14 @@ def routes() -> Iterator[str]:
     served: dict[str, Mapping[tuple[str, str], object]] = {
         "allocator": {
             **socket_routes(SchedulerHarness().controller, Metrics(metrics_of("allocator"))),
-            ("POST", protocol.CLAIMS_PATH): None,  # of the feature resourceclaims
+            ("POST", protocol.CLAIMS_PATH): None,  # part of the feature resourceclaims
         },
         "metrics": {**health_routes(metrics, ready=HealthChecks()), **health.routes(metrics)},
         "page": page.routes(None, None, object()),  # type: ignore[arg-type]
     }
     for server, found in served.items():
         for method, path in found:
-            if path not in page.FILES or path == "/":  # its own files, which are the same for everybody
+            if path not in page.FILES or path == "/":  # its own files, which are the same for all users
                 yield f"route {server} {method} {path}"
 
 
@@ -118,7 +118,7 @@ def there_are() -> set[str]:
 
 
 def test_every_edge_has_a_row() -> None:
-    """Where this fails, add the edge to a row of `playground/edges`: who writes it, what bounds it, which test."""
+    """If this fails, add the edge to a row of `playground/edges`: who writes it, what bounds it, which test."""
     assert sorted(there_are() - set(edges.covered())) == []
 
 

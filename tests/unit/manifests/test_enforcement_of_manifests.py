@@ -1,4 +1,4 @@
-"""What the check proposes for nodes that enforce nothing, alongside the manifests and the agent's settings."""
+"""What the check proposes for nodes that enforce nothing, compared with the manifests and the agent's settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPONENTS: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {
     ("node-access", "preload"): {(): SEE, ("watch",): SEE},
     ("node-access", "mps"): {(): SEE, ("watch",): SEE},
 }
-"""By components: what the node enforces, and what the command that enforces more contains."""
+"""For each set of components: what the node enforces, and what the command that enforces more contains."""
 
 
 def gpunode(levels: tuple[str, ...], driver: str = "595.10") -> JSON:

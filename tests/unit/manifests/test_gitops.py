@@ -28,7 +28,7 @@ REPOSITORY, KUSTOMIZATION = yaml.safe_load_all((GITOPS / "flux" / "kustomization
 
 
 def waves() -> dict[str, list[int]]:
-    """The sync waves of the sample's objects, by kind; 0 where it has none, as for Argo CD."""
+    """The sync waves of the sample's objects, by kind; 0 without one, as in Argo CD."""
     found: dict[str, list[int]] = {}
     for item in parsed(GITOPS / "argocd"):
         notes = item["metadata"].get("annotations") or {}
@@ -101,7 +101,7 @@ def sync(cluster: Installed, items: list[JSON], manager: str) -> None:
 
 
 def difference(cluster: Installed, items: list[JSON], manager: str) -> str:
-    """What a dry run of the next sync would change: empty is no drift."""
+    """What a dry run of the next sync would change; empty means no drift."""
     words = ("diff", "--server-side", "--force-conflicts", f"--field-manager={manager}", "-f", "-")
     done = cluster.kubectl(*words, given=yaml.safe_dump_all(items))
     assert done.returncode in (0, 1), done.stderr
@@ -117,7 +117,7 @@ def extended(cluster: Installed) -> None:
 
 
 def ignoring(cluster: Installed, items: list[JSON]) -> list[JSON]:
-    """What Argo CD applies with RespectIgnoreDifferences: what is there, at each ignored path."""
+    """What Argo CD applies with RespectIgnoreDifferences: the existing value at each ignored path."""
     paths = {each["name"]: each.get("jqPathExpressions", []) for each in APPLICATION["spec"]["ignoreDifferences"]}
     made = copy.deepcopy(items)
     for item in made:

@@ -1,6 +1,6 @@
 """
-What the commands of `To go back` delete, whatever two versions have and whatever fails. A function of the shell stands
-for kubectl; `tests/cluster/system/test_going_back.py` types them on both control planes.
+What the commands of `To go back` delete, for any two versions and any failure. A shell function replaces kubectl;
+`tests/cluster/system/test_going_back.py` types them on both control planes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image's name stands in one place: `images` of the administrator's own kustomization reaches every container."""
+"""The image's name is in one place: `images` of the administrator's own kustomization reaches every container."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ IMAGES = [{"name": "gpufraction", "newName": NAME, "newTag": TAG}]
 WITH_CONTAINERS = ["node-access", "holders", "mps", "preload", "node-provisioning", "node-placeholders", "ui"]
 """Components that add containers of our image, and those that they need."""
 OTHERS = {"docker.io/projecthami/hami"}
-"""Images of others, which `images` names apart."""
+"""Images of other projects, which `images` names separately."""
 
 
 def images(found: object) -> Iterator[str]:
-    """Every image that an object names, however deep."""
+    """Every image that an object names, at any depth."""
     if isinstance(found, dict):
         for key, value in found.items():
             if key == "image" and isinstance(value, str):

@@ -47,7 +47,7 @@ class Installed:
         return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
 
     def apply(self, folder: str) -> None:
-        """Apply a kustomization; refusals and warnings both fail."""
+        """Apply a kustomization. A refusal or a warning fails the test."""
         done = self.kubectl("apply", "-k", str(MANIFESTS / folder))
         assert (done.returncode, done.stderr) == (0, "")
 
@@ -55,7 +55,7 @@ class Installed:
         return self.cluster.must("GET", HOOK)
 
     def create(self, name: str, *, dry_run: bool = True, **spec: JSON | list[JSON] | str) -> tuple[int, str]:
-        """Create a pod as an administrator; the code and the message."""
+        """Create a pod as an administrator. Returns the code and the message."""
         annotations = spec.pop("annotations", {})
         container = {"name": "main", "image": "x", "resources": spec.pop("resources", {})}
         pod = {"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": [container], **spec}}
@@ -94,7 +94,7 @@ def test_after_an_apply_without_a_warning_a_diff_shows_nothing(folder: str, inst
 
 
 GOES_WITH = {name: ("node-access",) for name in ("mps", "preload", "delivery-dra")}
-"""Components that build on others, as they say themselves."""
+"""Components that build on others, according to their own text."""
 
 
 @pytest.mark.parametrize("name", below("components"))
@@ -118,7 +118,7 @@ def test_the_former_webhook_ends_with_its_component_and_stays_without(installed:
     path = HOOK.replace("zz-", "")
     for components, left in (((), ["pods.gpufraction.io"]), (("former-webhook",), [])):
         assert installed.kubectl("apply", "-f", "-", given=given).returncode == 0
-        # The keeper of that version has written its authority.
+        # That version's keeper has written its authority.
         trusted = {"webhooks": [{"name": former["name"], "clientConfig": {"caBundle": "eA=="}}]}
         put = installed.cluster.call(MASTER, "PATCH", path, trusted, form=STRATEGIC)
         assert put.code == 200, put
@@ -130,7 +130,7 @@ def test_the_former_webhook_ends_with_its_component_and_stays_without(installed:
 
 @functools.cache
 def authority() -> bytes:
-    """One authority for all tests: the keeper goes on trusting the one before."""
+    """One authority for all tests, because the keeper still trusts the previous one."""
     return renewed(None, datetime.datetime.now(datetime.UTC), ["n"]).ca
 
 
@@ -165,7 +165,7 @@ MEETS: dict[str, tuple[Callable[[Installed], tuple[int, str]], bool]] = {
 def test_who_meets_the_webhook(
     create: Callable[[Installed], tuple[int, str]], meets: bool, installed: Installed
 ) -> None:
-    """Nothing serves it here, so a pod that meets it is refused with its name."""
+    """Nothing serves the webhook here, so a pod that reaches it is refused with its name."""
     installed.apply("base")
     called = 'failed calling webhook "pods.gpufraction.io"'
     wait_for(lambda: called in installed.create("probe", resources=asks())[1], "the configuration is not in force")
@@ -188,11 +188,11 @@ def test_with_hidden_gpus_every_pod_meets_the_webhook_once(installed: Installed)
 
 
 def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> None:
-    """In the order of docs/operations.md, whose commands these are."""
+    """The commands and their order are those of docs/operations.md."""
     installed.apply("base")
     assert installed.kubectl("delete", "mutatingwebhookconfiguration", "zz-gpufraction-webhook").returncode == 0
     wait_for(lambda: installed.create("probe", resources=asks())[0] != 500, "the webhook is still called")
-    # An earlier test applied every component, and the strict profile wants quotas.
+    # An earlier test applied every component, and the strict profile requires quotas.
     strict = ("validatingadmissionpolicybinding", "gpufraction-quota", "--ignore-not-found")
     assert installed.kubectl("delete", *strict).returncode == 0
     taken = {str(names.REQUEST): "{}", str(names.ALLOCATION): "{}"}
@@ -223,7 +223,7 @@ def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> N
 
 
 def marks() -> list[str]:
-    """The commands of the page that take our marks off a node."""
+    """The commands of the page that remove our marks from a node."""
     page = PAGE.read_text(encoding="utf-8")
     (block,) = re.findall(r"^```\n(kubectl patch node .*?)```$", page, re.MULTILINE | re.DOTALL)
     return str(block).splitlines()
@@ -247,7 +247,7 @@ ELASTIC = "/apis/elasticgpu.io/v1alpha1"
 
 
 def claim_and_share(installed: Installed) -> None:
-    """A claim that is bound, as the allocator leaves it."""
+    """A bound claim, as the allocator leaves it."""
     about = {"apiVersion": "elasticgpu.io/v1alpha1", "spec": {}}
     claim = {"kind": "ElasticGPUClaim", "metadata": {"name": "c", "finalizers": [str(names.CLAIM_FINALIZER)]}}
     share = {"kind": "ElasticGPU", "metadata": {"name": "s", "finalizers": [str(names.SHARE_FINALIZER)]}}
@@ -260,7 +260,9 @@ def is_deleted(installed: Installed, path: str) -> bool:
 
 
 def finalizers_are_taken_off(installed: Installed) -> None:
-    """Nobody else does it once the allocator is removed, and the definitions of what is left do not go."""
+    """
+    Nothing else removes them once the allocator is gone, and the definitions of the remaining objects are not deleted.
+    """
     off = ("--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
     assert installed.kubectl("patch", *off, "elasticgpu.elasticgpu.io/s").returncode == 0
     assert installed.kubectl("-n", "team-a", "patch", "egpuc", "c", *off).returncode == 0

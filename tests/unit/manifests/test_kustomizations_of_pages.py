@@ -1,4 +1,4 @@
-"""Every kustomization that a page shows is built, and what it changes is what its lines say."""
+"""Every kustomization on a page is built, and it changes what its lines say."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in 
 NEEDED = {
     "nodeagent": {"GPUFRACTION_NODE": "n", "GPUFRACTION_HOST_ROOT": "/host", "GPUFRACTION_LIMITERS_CDI": "/var/run/cdi"}
 }
-"""What the manifests set by variables, the components included that some settings need."""
+"""What the manifests set by variables, including the components that some settings need."""
 BY_COMPONENTS = {
     "claims",
     "proven_within",
@@ -47,14 +47,14 @@ BY_COMPONENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A kustomization as a page shows it."""
+    """A kustomization from a page."""
 
     page: str
     text: str
 
     @property
     def written(self) -> JSON:
-        """The document."""
+        """The kustomization as a document."""
         return dict(yaml.safe_load(self.text))
 
     def __str__(self) -> str:
@@ -66,11 +66,11 @@ kind: Kustomization
 resources:
   - manifests/base
 """
-"""What a page leaves out that shows the patches alone."""
+"""The part that a page leaves out if it shows only the patches."""
 
 
 def blocks() -> Iterator[Block]:
-    """Those of all pages, in order."""
+    """The kustomizations of all pages, in order."""
     for page in PAGES:
         for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             if text.startswith("patches:"):
@@ -85,7 +85,7 @@ each = pytest.mark.parametrize("block", BLOCKS, ids=[f"{b.page} {i}" for i, b in
 
 @cache
 def built(text: str) -> list[JSON]:
-    """What kustomize makes of a block in a folder alongside `manifests`."""
+    """What kustomize builds from a block in a folder next to `manifests`."""
     with tempfile.TemporaryDirectory() as folder:
         # kustomize takes relative paths only.
         above = os.path.relpath(MANIFESTS, Path(folder).resolve())
@@ -105,7 +105,7 @@ def containers(items: list[JSON]) -> dict[str, JSON]:
 
 
 def variables(block: Block) -> list[tuple[str, str, str]]:
-    """The settings that a block gives: the program, the variable and its value."""
+    """The settings in a block: the program, the variable and its value."""
     found = []
     of_program = {names.SETTINGS.format(program=program): program for program in PROGRAMS}
     for patch in block.written.get("patches", []):
@@ -119,7 +119,7 @@ def variables(block: Block) -> list[tuple[str, str, str]]:
 
 
 def in_effect(program: str, arguments: list[str], given: dict[str, str]) -> dict[str, Any]:
-    """What a program makes of its command line and its ConfigMap, by variables; a wrong one ends the test."""
+    """The program's settings from its command line and its ConfigMap, by variable. A wrong one fails the test."""
     cls = PROGRAMS[program]
     settings = load(cls, file=None, env={**NEEDED.get(program, {}), **given}, argv=arguments)
     return {each.env: reduce(getattr, each.attributes, settings) for each in every_setting(cls)}
@@ -175,7 +175,7 @@ def test_the_supervisor_of_mps_reads_its_variable() -> None:
 
 
 def mentioned() -> Iterator[tuple[str, Leaf]]:
-    """The settings that some page names in prose, each with its program."""
+    """The settings that a page names in prose, each with its program."""
     made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md"}
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in made)
     for program, cls in PROGRAMS.items():
@@ -198,7 +198,7 @@ CLOUDS = [block for block in BLOCKS if "docs/clouds" in block.page or "isolation
 
 @pytest.fixture(scope="module")
 def kubeconfig() -> Iterator[Path]:
-    """Of a real API server that has the base."""
+    """The kubeconfig of a real API server that has the base."""
     base()  # skips without kubectl
     with running() as cluster:
         apply(cluster.kubeconfig, base())
@@ -213,7 +213,7 @@ def test_an_api_server_accepts_the_kustomizations_of_clouds_and_isolation(kubeco
 
 
 def apply(kubeconfig: Path, items: list[JSON], *arguments: str) -> None:
-    """Apply as `kubectl apply -k` does, again until new definitions are served."""
+    """Apply as `kubectl apply -k` does, and repeat until new definitions are served."""
     command = ["kubectl", "--kubeconfig", str(kubeconfig), "apply", "--server-side", "--force-conflicts", "-f", "-"]
     text = yaml.safe_dump_all(items)
     lines: list[str] = []

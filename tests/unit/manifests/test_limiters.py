@@ -1,4 +1,4 @@
-"""The components that bring what holds containers to their shares: settings, folders and rights fit together."""
+"""The components with limiters for containers: settings, folders and rights fit together."""
 
 from __future__ import annotations
 

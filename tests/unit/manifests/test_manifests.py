@@ -1,4 +1,4 @@
-"""The install as written: it parses, Kubernetes accepts it, and its names and webhooks are those of the design."""
+"""The installation as written: it parses, Kubernetes accepts it, and its names and webhooks are as designed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Prometheus with two clusters, whose nodes, namespaces and programs have the same names and addresses."""
+"""One Prometheus with two clusters whose nodes, namespaces and programs have the same names and addresses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.unit.manifests.test_recording_rules import ALERTS, RECORDING, SHARED,
 
 CLUSTERS = ("east", "west")
 GONE_AFTER = 10
-"""Minutes after which a cluster says nothing more, where one does."""
+"""Minutes after which a cluster reports nothing more, if it stops."""
 
 
 def of(cluster: str, series: Mapping[str, str]) -> dict[str, str]:
-    """The same series as another cluster has them: by an external label."""
+    """The same series from another cluster, distinguished by an external label."""
     return {re.sub(r"\{(?=.)|$(?<!\})", f'{{cluster="{cluster}", ', name, count=1): it for name, it in series.items()}
 
 
@@ -30,7 +30,7 @@ def both(series: Mapping[str, str]) -> dict[str, str]:
 
 
 def leaders(**clusters: int) -> dict[str, str]:
-    """Clusters by the number of their replicas that decide, of two."""
+    """Clusters by how many of their two replicas decide."""
     return {
         named("gpufraction_leader", {"cluster": cluster, "instance": f"10.0.0.{n}:9402"}): steady(int(n <= leading))
         for cluster, leading in clusters.items()
@@ -39,7 +39,7 @@ def leaders(**clusters: int) -> dict[str, str]:
 
 
 def firing(tmp_path: Path, series: dict[str, str], alert: str, *clusters: str | None) -> None:
-    """Which clusters an alert names at the end; None is an alert that names no cluster."""
+    """The clusters that an alert names at the end; None is an alert without a cluster."""
     [rule] = [rule for rule in rules(ALERTS) if rule["alert"] == alert]
     rule = {"alert": alert, "expr": rule["expr"], "for": rule["for"]}
     wanted = [{"exp_labels": {"cluster": cluster} if cluster else {}} for cluster in clusters]
@@ -77,7 +77,9 @@ def test_no_alert_fires_where_all_is_well_in_two_clusters(tmp_path: Path) -> Non
 
 
 def test_every_rule_records_of_two_clusters_what_it_records_of_each(tmp_path: Path) -> None:
-    """The second cluster is the first one again: a join that mixed them would fail, and a sum be twice as much."""
+    """
+    The second cluster is a copy of the first: a join that mixed them would fail, and a sum would be twice as much.
+    """
     one = {
         **SHARED,
         **booked("GPU-1", 8e9, 0.25),
@@ -92,7 +94,7 @@ def test_every_rule_records_of_two_clusters_what_it_records_of_each(tmp_path: Pa
         at_the_end = {"eval_time": f"{MINUTES}m"}
         cases = []
         for name in names:
-            # Each cluster has the same figures; what is not recorded of this cluster at all is let through here.
+            # Each cluster has the same figures. Series that are never recorded for this cluster are accepted here.
             differ = f"max(count without (cluster) ({name}) != bool {clusters}) or vector(0)"
             cases.append({"expr": differ, **at_the_end, "exp_samples": [{"labels": "{}", "value": 0}]})
         for name in sorted(MADE):
@@ -110,12 +112,12 @@ MADE = {
     "namespace:gpufraction_memory_unused:bytes",
     "namespace:gpufraction_held_gpus:rate5m",
 }
-"""Series that must be there, since a rule that mixes clusters gives none."""
+"""Series that must exist, because a rule that mixes clusters returns none."""
 
 
 @pytest.mark.parametrize("page", dashboards(), ids=lambda page: page.uid)
 def test_the_queries_of_a_page_run_on_two_clusters(tmp_path: Path, page: Dashboard) -> None:
-    """promtool fails on a rule whose evaluation fails, such as a join that finds two."""
+    """promtool fails if the evaluation of a rule fails, such as a join with two matches."""
     expressions = [in_grafana(query.expression) for panel in page.panels() for query in panel.queries]
     recorded = [{"record": f"panel:query:{n}", "expr": text} for n, text in enumerate(expressions)]
     cases = [

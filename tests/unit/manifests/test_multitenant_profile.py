@@ -1,4 +1,4 @@
-"""The strict profile as kustomize builds it: what is closed, and that no part is left out by a cloud's overlay."""
+"""The strict profile as kustomize builds it: what is closed, and that no cloud's overlay leaves a part out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOUDS = [name for name in below("overlays") if name != "multitenant"]
 
 
 def opened(items: list[JSON], policy: str) -> dict[str, JSON | list[JSON] | None]:
-    """Who may connect, by port."""
+    """The clients that may connect, by port."""
     rules = one(items, "NetworkPolicy", policy)["spec"]["ingress"]
     return {port["port"]: rule.get("from") for rule in rules for port in rule["ports"]}
 
@@ -46,7 +46,7 @@ def test_with_a_clouds_overlay_the_profile_is_whole(cloud: str) -> None:
 
 
 def test_what_the_profile_brings_is_what_the_table_says() -> None:
-    """So that the playground, the chart and the check know it."""
+    """So the playground, the chart and the check know the profile's content."""
     [listed] = [each.brings for each in components.COMPONENTS if each.name == "multitenant"]
     document = yaml.safe_load((MANIFESTS / "components/multitenant/kustomization.yaml").read_text())
     assert [f"../{name}" for name in listed] == document["components"]

@@ -1,4 +1,4 @@
-"""Where our programs may connect to: the page has a row for each, and the manifests a policy that allows no more."""
+"""Where our programs may connect to: each has a row on the page, and a policy that allows no more."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ EGRESS = {
     "ui": API_SERVER,
     "mps": NOTHING,
 }
-"""By the label of the pods, the ports of each rule; nothing says to whom."""
+"""The ports of each rule, by the label of the pods; no rule restricts the destination."""
 
 
 def shipped() -> list[JSON]:
-    """Every object of base and components, as it stands in its file."""
+    """Every object of base and components, as in its file."""
     files = sorted([*(MANIFESTS / "base").glob("*.yaml"), *(MANIFESTS / "components").rglob("*.yaml")])
     return [item for path in files for item in documents(path) if "kind" in item]
 
 
 def programs(items: Iterable[JSON]) -> dict[str, JSON]:
-    """The labels of the pods of each workload, by their component; a patch has no selector."""
+    """The pod labels of each workload, by component; a patch has no selector."""
     found = {}
     for item in items:
         if item["kind"] in WORKLOADS and "selector" in item["spec"]:
@@ -55,7 +55,7 @@ def selects(policy: JSON, labels: JSON) -> bool:
 
 
 def egress(items: list[JSON], labels: JSON) -> tuple[set[int], ...] | None:
-    """The ports of each rule for such pods, the union of all policies; None where nothing restricts them."""
+    """The ports of each rule for such pods, from all policies together; None if no policy restricts them."""
     policies = [
         policy
         for policy in of(items, "NetworkPolicy")
@@ -69,7 +69,7 @@ def egress(items: list[JSON], labels: JSON) -> tuple[set[int], ...] | None:
 
 
 def rows() -> dict[str, tuple[set[int], ...]]:
-    """The page's table: by component, the ports."""
+    """The page's table: the ports by component."""
     part = PAGE.partition("## Where our programs may connect to")[2].partition("\n## ")[0]
     found: dict[str, tuple[set[int], ...]] = {}
     for label, what, ports in re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", part, re.MULTILINE)[2:]:

@@ -1,4 +1,4 @@
-"""The rows of docs/migrating.md that install something: typed against a real API server, or built by kustomize."""
+"""The rows of docs/migrating.md that install something: typed with a real API server, or built by kustomize."""
 
 from __future__ import annotations
 

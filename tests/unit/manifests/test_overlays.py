@@ -1,4 +1,4 @@
-"""What each overlay and component makes of the base: built, valid, and exactly the difference that it is for."""
+"""What each overlay and component changes in the base: built, valid, and exactly the difference that it is for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def identities(items: list[JSON]) -> set[tuple[str, str]]:
 
 
 def changed(items: list[JSON]) -> set[tuple[str, str]]:
-    """The objects of the base that are there and different."""
+    """The objects of the base that still exist and differ."""
     base = {(item["kind"], item["metadata"]["name"]): item for item in built()}
     return {key for item in items if base.get(key := (item["kind"], item["metadata"]["name"]), item) != item}
 
@@ -70,7 +70,7 @@ def test_every_place_that_is_promised_has_its_overlay() -> None:
 
 
 def valid(items: list[JSON]) -> dict[str, str]:
-    """What is wrong with the objects, ours and others'."""
+    """What is wrong with the objects, both ours and foreign ones."""
     others = [item for item in items if (item["apiVersion"], item["kind"]) in foreign.SPECS]
     found = {f"{item['kind']} {item['metadata']['name']}": foreign.problem(item) for item in others}
     texts = {name: text for name, text in found.items() if text is not None}
@@ -111,7 +111,7 @@ CLOUDS = sorted(path.stem for path in (ROOT / "docs" / "clouds").glob("[a-z]*.md
 
 
 def page_of(name: str) -> Path:
-    """The page of an overlay: that of its cloud, or its README if it is for any cloud."""
+    """The page of an overlay: its cloud's page, or its README if it is for any cloud."""
     return ROOT / "docs" / "clouds" / f"{name}.md" if name in CLOUDS else MANIFESTS / "overlays" / name / "README.md"
 
 
@@ -147,7 +147,7 @@ MOVED = {
     ("NetworkPolicy", "gpufraction-nodeagent"),
     ("ServiceAccount", "gpufraction-nodeagent"),
 }
-"""What changes with the agent's namespace, besides its DaemonSet."""
+"""What changes with the agent's namespace, in addition to its DaemonSet."""
 ONLY: dict[str, set[tuple[str, str]]] = {
     "oke": {("DaemonSet", "gpufraction-nodeagent"), ("Deployment", "gpufraction")},
     "eks": set(),
@@ -224,8 +224,8 @@ def test_where_the_agent_runs(name: str) -> None:
 
 def test_the_agent_goes_away_while_nvidias_operator_works_on_the_cards() -> None:
     """
-    Its driver manager sets that value on a Node that had `true`, and its MIG manager the other; every term must know
-    them, since one is enough.
+    Its driver manager sets that value on a Node that had `true`, and its MIG manager sets the other. Every term must
+    contain both values, because one matching term is enough.
     """
     spec = template(built(), "DaemonSet", "gpufraction-nodeagent")
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -279,7 +279,7 @@ def test_hamis_defaults_are_options_and_flags() -> None:
     assert (given.placement.node_policy, given.placement.gpu_policy) == ("binpack", "spread")
 
 
-# -- certificates of others ---------------------------------------------------------------------------------------
+# -- other authorities' certificates ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["cert-manager", "openshift"])
@@ -373,7 +373,9 @@ def test_another_port_is_the_same_in_flag_and_pod() -> None:
 
 
 def test_probes_of_the_webhook_have_a_port_that_no_stranger_can_keep_busy() -> None:
-    """Where the reviews go everywhere, whatever their port is; see `webhook.serving.health`."""
+    """
+    Reviews may come from anywhere, whatever their port is; see `webhook.serving.health`.
+    """
     for items in (built(), with_components("port-10250"), with_components("host-network")):
         container = webhook_container(items)
         probes = {kind: container[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
@@ -417,12 +419,12 @@ def test_a_component_sets_what_the_table_says_and_nothing_else(each: components.
 
 
 def both(each: components.Component, program: str) -> dict[str, str]:
-    """What the component sets of the program, in a pod."""
+    """What the component sets for the program, in a pod."""
     return {**each.settings.get(program, {}), **each.pod_settings.get(program, {})}
 
 
 def arguments(items: list[JSON]) -> dict[str, list[str]]:
-    """The flags of each program, by its container; settings that it gets by its environment as flags, too."""
+    """The flags of each program, by its container. Settings from the environment are given as flags, too."""
     specs = [template(items, "Deployment", "gpufraction"), template(items, "DaemonSet", "gpufraction-nodeagent")]
     found = {container["name"]: list(container["args"]) for spec in specs for container in spec["containers"]}
     for container in (container for spec in specs for container in spec["containers"]):

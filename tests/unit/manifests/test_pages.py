@@ -1,4 +1,4 @@
-"""The administrator's pages: what they name exists, and what they have people type works on a real API server."""
+"""The administrator's pages: what they name exists, and their commands work on a real API server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """The names of a page's headings, as a browser of the repository makes them: in small letters, without signs."""
+    """The anchors of a page's headings, as the repository's website forms them: in lowercase, without punctuation."""
     lines = re.sub(r"^( *```).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", lines, re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
@@ -177,7 +177,9 @@ POLICIES = {
 
 
 def rows(page: str, heading: str) -> dict[str, list[str]]:
-    """The rows of the first table below a heading, by their first cell and, of the same name, their number."""
+    """
+    The rows of the first table below a heading, by their first cell and their number among rows with the same cell.
+    """
     lines = text(page).partition(f"\n{heading}\n")[2].partition("\n| ")[2].partition("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
     found = dict[str, list[str]]()
@@ -216,7 +218,7 @@ def test_what_a_page_makes_is_a_target(page: str) -> None:
 
 
 def typed(page: str) -> list[str]:
-    """What a page has people type, without the prompt."""
+    """The commands that a page tells readers to type, without the prompt."""
     blocks = re.findall(r"^```console\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
     return [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
 
@@ -233,7 +235,7 @@ MISSING = {
     "kubectl gpufraction": "unknown command",
     "kubectl -n gpufraction-system get lease gpufraction-allocator": "not found",
 }
-"""What needs our programs, which nothing starts here: how such a command begins, and how it is refused."""
+"""Commands that need our programs, which nothing starts here: how such a command begins, and how it is refused."""
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +253,7 @@ def reason_of(line: str, ran: list[subprocess.CompletedProcess[str]]) -> str:
 @pytest.mark.timeout(400)
 @REAL
 def test_commands_in_the_pages_work(config: Path) -> None:
-    """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
+    """Types the pages from top to bottom, as a reader would. Only `edit` is left out, because it waits for a person."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(config.parent), "KUBECONFIG": str(config)}
     for line in [line for page in TYPED for line in typed(page) if " edit " not in line]:
         ran: list[subprocess.CompletedProcess[str]] = []
@@ -266,7 +268,7 @@ def test_commands_in_the_pages_work(config: Path) -> None:
                 return wanted in done.stderr
             return done.returncode == 0 or (line.startswith("kubectl diff") and done.returncode == 1)
 
-        # A fresh cluster serves new definitions and configurations a moment after they are written.
+        # A new cluster serves new definitions and configurations a moment after they are written.
         wait_for(works, functools.partial(reason_of, line, ran))
 
 

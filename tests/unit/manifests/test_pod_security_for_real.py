@@ -34,7 +34,7 @@ def cluster() -> Iterator[RealCluster]:
     with_components()  # skips without kubectl
     assets = assets_of(os.environ)
     assert not isinstance(assets, str), assets
-    # No controllers run, so nobody makes accounts or counts for quotas.
+    # No controllers run, so nothing creates accounts or counts for quotas.
     with RealServer(assets, enabled=(), disabled=("ServiceAccount", "ResourceQuota")) as server:
         yield RealCluster(server)
 
@@ -52,7 +52,7 @@ def applied(cluster: RealCluster, items: list[JSON]) -> None:
 
 
 def admitted(cluster: RealCluster, workload: JSON, namespace: str) -> str:
-    """What the API server says to a dry run of the workload's pod in a namespace; empty where it takes it."""
+    """The API server's answer to a dry run of the workload's pod in a namespace; empty if it accepts the pod."""
     template = workload["spec"]["template"]
     metadata = {"name": workload["metadata"]["name"], "labels": template["metadata"]["labels"]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
@@ -92,7 +92,9 @@ def test_a_default_installation_is_admitted_at_restricted(cluster: RealCluster) 
 
 
 def former(items: list[JSON]) -> list[JSON]:
-    """What an earlier version had with node-access: everything in the programs' namespace, which was Privileged."""
+    """
+    What an earlier version installed with node-access: everything in the programs' namespace, which was Privileged.
+    """
     made = []
     for item in copy.deepcopy(items):
         if item["metadata"].get("namespace") == NODES:
@@ -110,7 +112,7 @@ def agents(cluster: RealCluster) -> set[str]:
 
 
 def left(cluster: RealCluster) -> list[tuple[str, str]]:
-    """What `check` says of agents that are left behind: level and cure."""
+    """What `check` says about agents that are left behind: level and cure."""
     listening = WarningTransport(connect_transport(kubeconfig=str(cluster.kubeconfig), context=None, user_agent="test"))
     facts = reader.read(Kube(listening), listening, 0.0)
     return [(each.level, each.cure) for each in install.findings(facts) if each.check == "left-behind"]
@@ -125,7 +127,7 @@ def former_agent() -> tuple[str, str]:
 
 
 def test_an_upgrade_leaves_no_agent_in_the_former_namespace(cluster: RealCluster) -> None:
-    """By the commands of docs/operations.md; `check` reports that the first one was forgotten."""
+    """Uses the commands of docs/operations.md; `check` reports that the first one was forgotten."""
     kubectl(cluster, "delete", "daemonset", "--all", "--all-namespaces")
     items = with_components("node-access")
     text = yaml.safe_dump_all([item for item in former(items) if item["kind"] in APPLIED])

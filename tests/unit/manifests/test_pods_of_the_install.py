@@ -1,4 +1,4 @@
-"""The pods of the install: confined, with what they need, and of the image that holds their programs."""
+"""The pods of the installation: confined, with what they need, and with the image that holds their programs."""
 
 from __future__ import annotations
 

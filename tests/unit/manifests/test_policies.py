@@ -1,7 +1,7 @@
 """
-The policies on a real API server: who may write our names, as the server itself judges it.
+The policies on a real API server: the server itself judges which users may write our names.
 
-Every case is a dry run, so none depends on another. What a tenant is refused here he has the RBAC rights for.
+Every case is a dry run, so none depends on another. RBAC would allow everything that a tenant is refused here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def pod(name: str, *annotations: str, gated: bool = False, asks: bool = False, n
 
 
 def asking(*resources: str, annotation: str = "", other: str = "", amount: str = "1Mi") -> JSON:
-    """A pod that asks for so much of each of these resources of ours, by the end of their names."""
+    """A pod that requests this much of each of our resources, by the last part of their names."""
     made = pod("new", *filter(None, (annotation, other)))
     limits = {f"{names.GROUP}/{resource}": amount for resource in resources}
     made["spec"]["containers"][0]["resources"] = {"limits": limits}
@@ -69,7 +69,7 @@ def binding(*annotations: str) -> JSON:
 
 
 def condition(kind: str = str(names.ALLOCATED_CONDITION), **more: str) -> JSON:
-    """A merge patch of a pod's status: this condition and no other, and what else of the status is to change."""
+    """A merge patch of a pod's status: exactly this condition, and further changes of the status."""
     return {"status": {"conditions": [{"type": kind, "status": "True", "reason": "Any", "message": "any"}], **more}}
 
 
@@ -79,14 +79,14 @@ def annotated(name: str, value: str | None) -> JSON:
 
 
 def taken_back(*removed: str) -> JSON:
-    """The write by which a share goes back; `removed`: the annotations that go, by default all of the share."""
+    """The write that takes a share back; `removed`: the annotations to remove, by default all of the share's."""
     taken = dict.fromkeys(map(str, removed or (names.ALLOCATION, DEVICES)))
     return {"metadata": {"annotations": {**taken, str(names.WITHDRAWN): "n1"}}}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One request, and whether the policies let it pass."""
+    """One request, and whether the policies allow it."""
 
     allowed: bool
     who: Who
@@ -128,7 +128,7 @@ SHARES = f"/apis/{ELASTIC}/elasticgpus"
 
 
 def elasticgpu(name: str, *, held: bool) -> JSON:
-    """An ElasticGPU, with a share of ours or without."""
+    """An ElasticGPU, with or without a share of ours."""
     annotations = {str(names.ALLOCATION): "{}"} if held else {}
     spec = {"claimRef": {"namespace": "served", "name": "mine"}}
     metadata = {"name": name, "annotations": annotations}
@@ -141,7 +141,7 @@ STARTUP = {"key": str(names.STARTUP_TAINT), "value": "true", "effect": "NoSchedu
 RESERVED = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 BROKEN = {"key": "example.com/broken", "effect": "NoExecute"}
 TAINTED = "/api/v1/nodes/n3"
-"""A node that starts; its taints are RESERVED, STARTUP and BROKEN."""
+"""A starting node; its taints are RESERVED, STARTUP and BROKEN."""
 
 
 def taints(allowed: bool, who: Who, *listed: JSON, path: str = TAINTED, **more: Any) -> Case:
@@ -311,7 +311,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RealCluster]:
-    """The server with our base, two namespaces, two nodes, three pods, and a tenant with more rights than is wise."""
+    """The server with our base, two namespaces, two nodes, three pods, and a tenant with too many rights."""
     built()  # skips without kubectl
     with running() as found:
         apply = ["kubectl", "--kubeconfig", str(found.kubeconfig), "apply", "-k", str(MANIFESTS / "base")]
@@ -326,7 +326,7 @@ def cluster() -> Iterator[RealCluster]:
 
 
 def prepare(found: RealCluster) -> None:
-    """The objects that the cases speak of."""
+    """Create the objects that the cases use."""
     label = {str(names.INJECT_LABEL): names.INJECT_ENABLED}
     for namespace, labels in (("plain", {}), ("served", label)):
         found.must("POST", "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
@@ -340,7 +340,7 @@ def prepare(found: RealCluster) -> None:
         status = {"capacity": amounts, "allocatable": amounts}
         found.must("POST", "/api/v1/nodes", {"metadata": {"name": node}, "status": status})
     found.must("POST", "/api/v1/nodes", {"metadata": {"name": "n3"}})
-    # Not with the creation, which adds the taint not-ready.
+    # Not at the creation, which adds the taint not-ready.
     tainted = found.call(MASTER, "PATCH", TAINTED, {"spec": {"taints": [RESERVED, STARTUP, BROKEN]}}, form=MERGE)
     assert tainted.code == 200, tainted
     grant(found)
@@ -364,7 +364,7 @@ def prepare(found: RealCluster) -> None:
 
 
 def grant(found: RealCluster) -> None:
-    """Let RBAC pass everything that the cases try, so that a refusal is a policy's."""
+    """Let RBAC allow everything that the cases try, so that a refusal comes from a policy."""
     rule = {"apiGroups": ["", names.GROUP, "elasticgpu.io"], "resources": ["*"], "verbs": ["create", "patch", "update"]}
     about = {"metadata": {"name": "everything-here"}}
     rbac = "/apis/rbac.authorization.k8s.io/v1"
@@ -378,7 +378,7 @@ def grant(found: RealCluster) -> None:
 
 
 def passes(found: RealCluster, case: Case) -> bool:
-    """Whether the request passes; one that is refused must be refused by a policy of ours."""
+    """Whether the request is allowed. A refusal must come from one of our policies."""
     answer = found.call(case.who, case.method, f"{case.path}?dryRun=All", case.body, form=case.form)
     if answer.code < 300:
         return True

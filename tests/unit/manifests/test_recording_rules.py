@@ -1,4 +1,6 @@
-"""Rules and queries on Prometheus' own engine: DCGM joined to shares, quiet alerts, panels that find something."""
+"""
+Rules and queries on Prometheus' own engine: DCGM joined to shares, alerts that stay quiet, panels that find something.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def steady(value: float) -> str:
 
 
 def dcgm(name: str, index: int, uuid: str, value: float, **more: str) -> dict[str, str]:
-    """A series as dcgm-exporter has it: `gpu` is the index."""
+    """A series as dcgm-exporter exposes it: `gpu` is the index."""
     labels = {"gpu": str(index), "UUID": uuid, "device": f"nvidia{index}", "Hostname": "exporter-1", **more}
     return {named(name, labels): steady(value)}
 
@@ -43,7 +45,9 @@ def card(uuid: str, node: str = "a") -> dict[str, str]:
 
 
 def share(namespace: str, pod: str, uuid: str, node: str = "a", **figures: float) -> dict[str, str]:
-    """A share's series on its target's node: limit, used and booked in bytes, utilization where the driver tells."""
+    """
+    A share's series on its target's node: limit, used and booked in bytes, and utilization if the driver reports it.
+    """
     labels = {"namespace": namespace, "pod": pod, "container": "main", "gpu": uuid, "node": node}
     labels["instance"] = f"{node}:9445"
     names = {"limit": "memory_limit_bytes", "used": "memory_used_bytes", "work": "utilization_ratio"}
@@ -55,7 +59,7 @@ SHARED = {
     **card("GPU-1"),
     **share("team-a", "trainer", "GPU-1", limit=6e9, used=5e9, work=0.6),
     **share("team-b", "server", "GPU-1", limit=2e9, used=1e9, work=0.2),
-    # dcgm-exporter may have a series for each pod that the device plugin knows, all with the value of the card.
+    # dcgm-exporter may have a series for each pod that the device plugin knows, all with the card's value.
     **dcgm("DCGM_FI_DEV_GPU_UTIL", 0, "GPU-1", 90),
     **dcgm("DCGM_FI_DEV_GPU_UTIL", 0, "GPU-1", 90, exported_pod="holder"),
     **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-1", 60),
@@ -74,7 +78,7 @@ def comes_to(
     *samples: tuple[dict[str, str], float],
     more: Sequence[JSON] = (),
 ) -> None:
-    """What an expression is at the end. Rounded, as parts of a float would differ in their last digit."""
+    """The final value of an expression. It is rounded, because parts of a float can differ in their last digit."""
     wanted = [{"labels": named("", labels), "value": value} for labels, value in samples]
     case = {"expr": f"round({expression}, 0.001)", "eval_time": f"{MINUTES}m", "exp_samples": wanted}
     promtool.run(tmp_path, [*rules(RECORDING), *more], series, promql_expr_test=[case])
@@ -113,7 +117,7 @@ REPEATED = {
     **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-2", 200),
     **share("team-b", "other", "GPU-2", "b", limit=2e9, used=1e9, work=0.5, booked=2e9),
 }
-"""One node reports the card of another, and shares of it that it has not."""
+"""One node reports the card of another, and shares that it does not have."""
 OTHER = {"gpu": "GPU-2", "node": "b", "model": "Tesla T4"}
 
 
@@ -192,7 +196,7 @@ def test_the_memory_that_a_namespace_holds_and_does_not_use(tmp_path: Path) -> N
 
 
 def booked(uuid: str, memory: float, cores: float, instance: str = "1", *, node: str = "a") -> dict[str, str]:
-    """What a replica of the allocator says of a card that may promise 16 GB."""
+    """The series of an allocator's replica about a card that may promise 16 GB."""
     labels = {"node": node, "gpu": uuid, "instance": instance}
     return {
         named("gpufraction_gpu_memory_allocated_bytes", labels): steady(memory),
@@ -225,7 +229,7 @@ def counts(name: str, instance: str, each_minute: float, **labels: str) -> dict[
 
 
 def recipes() -> tuple[list[str], list[JSON]]:
-    """The queries of the page on tenants in their order, and the rules with its prices."""
+    """The queries of the page on tenants in order, and the rules with its prices."""
     text = (ROOT / "docs" / "tenants.md").read_text(encoding="utf-8")
     [prices] = [block for block in re.findall(r"```yaml\n(.+?)```", text, re.DOTALL) if "gpu-prices" in block]
     return re.findall(r"```promql\n(.+?)```", text, re.DOTALL), [
@@ -234,7 +238,7 @@ def recipes() -> tuple[list[str], list[JSON]]:
 
 
 def test_the_bills_of_the_page_come_to_what_was_held(tmp_path: Path) -> None:
-    """Half an hour, counted by two replicas: team-a held a card of each model, team-b half of one."""
+    """Half an hour, counted by two replicas: team-a held a card of each model, team-b half of one card."""
     queries, prices = recipes()
     held, l4, a100 = "gpufraction_share_held_seconds_total", "NVIDIA L4", "NVIDIA A100-SXM4-80GB"
     series: dict[str, str] = {}
@@ -267,14 +271,14 @@ def joins() -> list[str]:
 
 
 def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
-    """Card 1 has a pod of each team, card 2 one pod with two containers, card 3 nobody."""
+    """Card 1 has a pod of each team, card 2 has one pod with two containers, and card 3 has no pods."""
     series: dict[str, str] = {}
     for number, clock, milliwatts in ((1, 1500, 60e3), (2, 900, 30e3), (3, 300, 9e3)):
         uuid = f"GPU-{number}"
-        # One is scraped with its target's node, the others say theirs themselves.
+        # One is scraped with its target's node; the others report it themselves.
         where = {"node": "a"} if number == 1 else {"Hostname": "a"}
         series |= {**card(uuid), **dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, clock, **where)}
-        # A pod that dcgm-exporter found out for itself, and an instance of MIG; both must not matter.
+        # A pod that dcgm-exporter found itself, and an instance of MIG; neither must matter.
         series |= dcgm(
             "DCGM_FI_DEV_SM_CLOCK", number, uuid, clock, exported_pod="holder", exported_namespace="system", **where
         )
@@ -316,7 +320,7 @@ def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
 
 
 def of_cards() -> dict[str, str]:
-    """DCGM's series of the cards that the made-up cluster has."""
+    """DCGM's series of the cards in the generated cluster."""
     names = ("GPU_UTIL", "FB_USED", "POWER_USAGE", "GPU_TEMP")
     found: dict[str, str] = {}
     for index, (_, uuid) in enumerate(promtool.CARDS):
@@ -328,7 +332,7 @@ def of_cards() -> dict[str, str]:
 
 FIRING = {named("ALERTS", {"alertname": "GpufractionFaults", "alertstate": "firing", "severity": "warning"}): steady(1)}
 HEALTHY_IS_EMPTY = ("absent(", "unless", "== 0)", "> 1)")
-"""What a query has that finds nothing in this cluster, and is right to."""
+"""The texts of queries that correctly find nothing in this cluster."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.uid)
@@ -351,7 +355,7 @@ def test_every_query_of_a_page_runs_and_finds_something(tmp_path: Path, page: Da
 
 
 def healthy() -> dict[str, str]:
-    """A cluster in which all is well: one leader, no errors, a certificate that lasts, cards that serve."""
+    """A healthy cluster: one leader, no errors, a valid certificate, and cards that serve."""
     well = {
         "gpufraction_leader": 1.0,
         "gpufraction_certificate_expiry_timestamp_seconds": 1e9,
@@ -362,7 +366,7 @@ def healthy() -> dict[str, str]:
         metric = name.partition("{")[0]
         spec = next((spec for spec in METRICS if spec.name == metric), None)
         if spec is None:
-            found[name] = values  # a histogram, all of it fast
+            found[name] = values  # a histogram in which everything is fast
         elif metric == "gpufraction_leader":
             found[name] = values
         else:
@@ -376,7 +380,7 @@ def test_no_alert_fires_where_all_is_well(tmp_path: Path) -> None:
 
 
 def test_every_alert_fires_where_something_is_wrong_or_is_named_here(tmp_path: Path) -> None:
-    """Every counter counts and every gauge is 5, without a webhook and without an agent on one node."""
+    """Every counter counts and every gauge is 5, without a webhook, and without an agent on one node."""
     series = {
         name: values.replace("1+0x", "5+0x")
         for name, values in promtool.everything().items()

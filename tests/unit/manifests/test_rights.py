@@ -1,4 +1,4 @@
-"""Who may do what in the cluster: the rights of each account, and the policies that keep ours to us."""
+"""What each account may do in the cluster, and the policies that reserve our fields to us."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Right = tuple[str, str, tuple[str, ...]]
 
 
 def rights(account: str, component: str = "") -> set[Right]:
-    """What an account may do, by the base or by what a component adds to it."""
+    """What an account may do, from the base or from what a component adds."""
     items = sources(f"components/{component}") if component else sources()
     bound = [
         (binding["roleRef"]["kind"], binding["roleRef"]["name"])
@@ -43,7 +43,7 @@ def rights(account: str, component: str = "") -> set[Right]:
 
 
 REVIEWS: set[Right] = {("tokenreviews", "create", ()), ("subjectaccessreviews", "create", ())}
-"""By which a program learns whose token a scraper shows."""
+"""The right by which a program learns whose token a scraper sends."""
 
 
 def test_metrics_are_read_by_who_is_bound_to_one_role() -> None:
@@ -75,7 +75,7 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         (plural, verb, ())
         for plural in ("namespaces", *storage.KINDS, *storage.DEVICE_KINDS)
         for verb in ("list", "watch")
-    }  # what pods' rules about other pods and volumes are judged by
+    }  # what is needed to evaluate pods' rules about other pods and volumes
     assert rights("gpufraction-allocator") == read | lease | write | REVIEWS | placing
 
 
@@ -202,7 +202,7 @@ def test_no_component_lets_an_agent_write_about_pods_or_evict_them() -> None:
 
 
 def _bound(account: str, component: str) -> set[Right]:
-    """As `rights`, where a component binds a role of the base."""
+    """Like `rights`, if a component binds a role of the base."""
     items = sources(f"components/{component}")
     return {
         (resource, verb, tuple(rule.get("resourceNames", ())))
@@ -313,7 +313,7 @@ def test_policies_name_our_accounts_gate_and_resources() -> None:
     accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", expressions))
     ours = {f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")}
     ours.add(f"{names.NODES_NAMESPACE}:gpufraction-nodeagent")
-    # Kubernetes' own, which take reservations and finalizers off claims.
+    # Kubernetes' own controllers, which remove reservations and finalizers from claims.
     kubernetes = ("generic-garbage-collector", "resource-claim-controller", "namespace-controller")
     assert accounts - {f"{names.NAMESPACE}:"} == {*ours, *(f"kube-system:{name}" for name in kubernetes)}
     assert f"g.name == '{names.GATE}'" in expressions

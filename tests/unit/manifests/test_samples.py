@@ -1,4 +1,4 @@
-"""The samples say what docs/migrating.md says of them, and the allocator's own core gives the outcomes it promises."""
+"""The samples agree with docs/migrating.md, and the allocator's own core gives the outcomes that the page promises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, str]
 
 
 def rows() -> list[Row]:
-    """The lines of the documentation's table of outcomes, by column."""
+    """The rows of the documentation's table of outcomes, by column."""
     lines = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8").splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("| sample |"))
     written = itertools.takewhile(lambda line: line.startswith("|"), lines[head:])
@@ -43,7 +43,7 @@ def file_of(row: Row) -> str:
 
 
 def manifest(row: Row) -> JSON:
-    """The object that a line speaks of."""
+    """The object that a row is about."""
     kind, name = row["object"].split()
     [found] = [d for d in documents(SAMPLES / file_of(row)) if (d["kind"], d["metadata"]["name"]) == (kind, name)]
     return found
@@ -55,14 +55,14 @@ def pod_of(item: JSON) -> JSON:
 
 
 def request_of(pod: JSON) -> PodRequest:
-    """What the pod asks for, as admission reads it; where it names a claim, what that asks for."""
+    """What the pod requests, as admission reads it; if it names a claim, what the claim requests."""
     found = DIALECTS.read(pod)
     assert isinstance(found, PodRequest), found
     return claimed(found.claim) if found.claim else found
 
 
 def claimed(name: str) -> PodRequest:
-    """What a claim of the samples asks for."""
+    """What a claim of the samples requests."""
     items = [d for p in SAMPLES.glob("*.yaml") for d in documents(p)]
     [claim] = [objects.claim(d) for d in items if (d["kind"], d["metadata"]["name"]) == (objects.CLAIM, name)]
     [rules] = [objects.gpu_class(d) for d in items if d["kind"] == "ElasticGPUClass"]
@@ -81,7 +81,7 @@ def cluster() -> dict[str, NodeState]:
 
 
 def place(state: dict[str, NodeState], pod: JSON) -> reference.Decision:
-    """Decide one pod and take what it was given from `state`."""
+    """Decide about one pod, and remove what it got from `state`."""
     request = request_of(pod)
     decision = reference.decide(state, SchedulingRequest(request, DIALECTS.others_only(needs.needs_of(pod))))
     if isinstance(decision, reference.Placement):
@@ -90,7 +90,7 @@ def place(state: dict[str, NodeState], pod: JSON) -> reference.Decision:
 
 
 def taken(on: NodeState, decision: reference.Placement, request: PodRequest) -> NodeState:
-    """The node with the decision's shares in use; a pod counts once on each GPU."""
+    """The node with the decision's shares allocated; a pod counts once on each GPU."""
     usage = list(on.usage)
     for gpu in {share.uuid for container in decision.containers for share in container.shares}:
         position = next(i for i, known in enumerate(on.gpus) if known.uuid == gpu)
@@ -151,7 +151,7 @@ def test_the_pods_end_where_the_documentation_says(row: Row) -> None:
 
 
 def lacking(decision: reference.Unschedulable) -> str:
-    """What the node lacks on which the pod came furthest."""
+    """What is missing on the node that the pod passed most checks on."""
     return max(found.code for found in decision.reasons).name.lower()
 
 

@@ -1,4 +1,4 @@
-"""The samples for Kueue: the configuration is the command's, and each of the others states its result."""
+"""The samples for Kueue: the configuration equals the command's output, and each other sample states its result."""
 
 from __future__ import annotations
 

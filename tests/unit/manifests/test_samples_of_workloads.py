@@ -1,4 +1,4 @@
-"""The workloads' samples: valid by the schemas of their kinds, counted as stated, and each has its row in the page."""
+"""The workloads' samples: valid by the schemas of their kinds, counted as stated, and each has a row on the page."""
 
 from __future__ import annotations
 

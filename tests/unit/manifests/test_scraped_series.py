@@ -1,4 +1,4 @@
-"""What Prometheus makes of a scrape by our PodMonitors: whatever a node's agent answers, it speaks of its own node."""
+"""The result of a scrape with our PodMonitors: whatever a node's agent answers, the series are about its own node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGET |= {"job": "gpufraction-system/gpufraction-nodeagent", "instance": "10.0.
 
 
 def relabelled(labels: dict[str, str], rules: list[JSON]) -> dict[str, str] | None:
-    """Prometheus' relabelling, as far as our rules use it; None where the series is dropped."""
+    """Prometheus' relabelling, as far as our rules use it; None if the series is dropped."""
     found = dict(labels)
     for rule in rules:
         pattern = re.compile(f"^(?:{rule.get('regex', '(.*)')})$", re.DOTALL)
@@ -42,7 +42,7 @@ def relabelled(labels: dict[str, str], rules: list[JSON]) -> dict[str, str] | No
 
 
 def scraped(monitor: str, name: str, own_labels: dict[str, str], endpoint: int = 0) -> dict[str, str] | None:
-    """The series that Prometheus stores of one that a target exposes."""
+    """The series that Prometheus stores for one that a target exposes."""
     about = MONITORS[monitor]["spec"]["podMetricsEndpoints"][endpoint]
     target = relabelled({**DISCOVERED, **TARGET}, about.get("relabelings", []))
     assert target is not None

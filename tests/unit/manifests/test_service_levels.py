@@ -1,4 +1,4 @@
-"""Service levels on Prometheus' own engine: what is recorded, and how much must fail until somebody is called."""
+"""Service levels on Prometheus' own engine: what is recorded, and how much must fail before an alert pages someone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON_LEVELS = [rule for rule in rules(ALERTS) if "ratio_rate" in rule["expr"]]
 
 
 def pods(cluster: str, in_time: float, late: float) -> dict[str, str]:
-    """So many pods each minute."""
+    """This many pods each minute."""
     name = "gpufraction_shares_due_total"
     return {
         named(name, {"cluster": cluster, "instance": "1", "verdict": verdict}): f"0+{each}x{HOURS * 60}"
@@ -26,7 +26,7 @@ def pods(cluster: str, in_time: float, late: float) -> dict[str, str]:
 
 
 def reviews(cluster: str, good: float, *, slow: float = 0, failed: float = 0) -> dict[str, str]:
-    """So many reviews each minute: answered at once, after more than a second, or with a fault."""
+    """This many reviews each minute: answered at once, after more than a second, or with a fault."""
     found: dict[str, str] = {}
     for outcome, fast, all_ in (("placed", good, good + slow), ("error", failed, failed)):
         labels = {"cluster": cluster, "instance": "1", "outcome": outcome}
@@ -95,7 +95,7 @@ def test_one_late_pod_in_a_quiet_cluster_calls_nobody(tmp_path: Path) -> None:
 
 
 def test_an_alert_ends_soon_after_the_trouble_does(tmp_path: Path) -> None:
-    """Most of one hour was late; 48 minutes later the short windows are clean again."""
+    """Most of one hour was late. 48 minutes later the short windows are clean again."""
     name, before = "gpufraction_shares_due_total", HOURS * 60 - 60
     late = f"0x{before - 50} 0+9x60 540x50"
     good = f"0+1x{HOURS * 60}"

@@ -1,4 +1,4 @@
-"""Shadow mode as it is shipped: valid, read-only, closed to everybody, and with settings that its program has."""
+"""Shadow mode as shipped: valid, read-only, closed to all clients, and with settings that its program has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies on ResourceClaims of our class, as the embedded API server judges them: who may write what."""
+"""The policies on ResourceClaims of our class, as the embedded API server evaluates them: who may write what."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OTHER = {"resource": "pods", "name": "other", "uid": "u-2"}
 
 
 class Bench:
-    """An API server with the policies, on which everybody has every right."""
+    """An API server with the policies, on which every user has every right."""
 
     def __init__(self) -> None:
         self.api = Api()
@@ -72,7 +72,7 @@ class Bench:
         self.kube.create(paths.path(f"{RBAC}/v1", "clusterrolebindings"), bound)
 
     def call(self, who: User, method: str, path: str, body: JSON | None = None) -> str:
-        """Why it is refused; empty where it is not."""
+        """Why it is refused; empty if it is not."""
         form = "application/merge-patch+json" if method == "PATCH" else "application/json"
         status, answer = self.api.call(method, path, body=body, user=who, content_type=form)[:2]
         return "" if status < 300 else str(answer.get("message"))
@@ -85,7 +85,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def used(bench: Bench) -> Bench:
-    """The claim is a pod's."""
+    """Reserve the claim for a pod."""
     assert not bench.call(TENANT, "POST", CLAIMS, claim())
     status = {"allocation": allocation(), "reservedFor": [HOLDER]}
     finalizers = ["resource.kubernetes.io/delete-protection"]
@@ -125,7 +125,7 @@ def test_only_the_allocator_allocates_and_only_devices_of_ours(bench: Bench) -> 
 
 
 def test_nobody_but_the_allocator_reserves(used: Bench) -> None:
-    """kube-scheduler and kube-controller-manager would reserve for pods that came past the webhook."""
+    """kube-scheduler and kube-controller-manager would reserve for pods that bypassed the webhook."""
     more = {"status": {"reservedFor": [HOLDER, OTHER]}}
     for who in (TENANT, SCHEDULER, CONTROLLER):
         for body in (more, {"status": {"reservedFor": [OTHER]}}):
@@ -164,7 +164,7 @@ def device_class(name: str, driver: str = names.GROUP, **spec: Any) -> JSON:
 
 
 def test_no_class_of_ours_stands_for_an_extended_resource(bench: Bench) -> None:
-    """kube-scheduler would serve its pods, and has no device for them."""
+    """kube-scheduler would serve its pods, but has no device for them."""
     classes = paths.path("resource.k8s.io/v1", "deviceclasses")
     resource = {"extendedResourceName": "example.com/gpu"}
     refused = "found example.com/gpu; remove it"

@@ -1,6 +1,6 @@
 """
-The commands of the pages on clouds and on isolation, which need a cloud or a card: a shell can read them, their
-JSON is JSON, and the files and names in them exist.
+The commands of the pages on clouds and on isolation, which need a cloud or a card: a shell can parse them, their JSON
+is valid, and the files and names in them exist.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PAGES = [*CLOUDS, ROOT / "docs" / "isolation.md"]
 
 
 def shown(text: str) -> list[str]:
-    """The blocks that name no language: commands, and what they print."""
+    """The blocks without a language: commands and their output."""
     parts = re.split(r"^```(\w*)\n", text, flags=re.MULTILINE)
-    # Fences open and close in turn, so each second one begins a block.
+    # Fences open and close in turn, so every second one begins a block.
     return [body for language, body in list(zip(parts[1::2], parts[2::2], strict=True))[::2] if not language]
 
 

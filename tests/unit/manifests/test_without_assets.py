@@ -1,4 +1,4 @@
-"""Tests that need a real API server, where KUBEBUILDER_ASSETS is set to nothing: skipped as where it is not set."""
+"""Tests that need a real API server are skipped if KUBEBUILDER_ASSETS is empty, as if it is not set."""
 
 from __future__ import annotations
 

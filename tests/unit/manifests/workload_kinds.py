@@ -1,8 +1,10 @@
 """
-The samples of `samples/workloads`: what each states, the pods that its objects become, and schemas of kinds of others.
+The samples of `samples/workloads`: what each states, the pods that its objects lead to, and schemas of other projects'
+kinds.
 
-Kinds that neither control plane of the tests serves are read here as their controllers read them: which pods are made,
-with which containers. The schemas are of what we use of each kind, so that a misspelt field is found.
+Kinds that neither control plane of the tests serves are read here as their controllers read them: which pods they
+create, with which containers. The schemas contain the fields that we use of each kind, so that a misspelt field is
+found.
 """
 
 from __future__ import annotations
@@ -95,11 +97,11 @@ SCHEMAS: dict[str, JSON] = {
         pytorchReplicaSpecs=_object(("Master",), Master=_REPLICAS, Worker=_REPLICAS),
     ),
 }
-"""What a kind's `spec` may have, of the fields that we use, by version and kind."""
+"""The fields of a kind's `spec` that we use, by version and kind."""
 
 
 def stated(sample: Path) -> int:
-    """How many pods with a share the header says. Raises ValueError where it says nothing."""
+    """How many pods with a share the header states. Raises ValueError if it states none."""
     found = _RESULT.search(sample.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{sample.name} states no result")
@@ -112,12 +114,12 @@ def kind_of(document: JSON) -> str:
 
 
 def is_foreign(document: JSON) -> bool:
-    """Whether the object's kind is none of Kubernetes' own."""
+    """Whether the object's kind is not one of Kubernetes' own."""
     return kind_of(document) in SCHEMAS
 
 
 def pods_of(document: JSON) -> Iterator[JSON]:
-    """The pods with a share that the object's controller makes, as they are created; none for a kind without pods."""
+    """The pods with a share that the object's controller creates, as they are created; none for a kind without pods."""
     name = document["metadata"]["name"]
     for number, (metadata, spec) in enumerate(_templates(document)):
         made = {**metadata, "name": f"{name}-{number}"}
@@ -143,7 +145,7 @@ def _templates(document: JSON) -> Iterator[tuple[JSON, JSON]]:
 
 
 def _kserve(predictor: JSON) -> Iterator[tuple[JSON, JSON]]:
-    """KServe makes one container of the model's fields, with the runtime's image at the version that is named."""
+    """KServe creates one container from the model's fields, with the runtime's image at the named version."""
     model = predictor["model"]
     image = f"docker.io/kserve/huggingfaceserver:{model['runtimeVersion']}"
     container = {"name": "kserve-container", "image": image, "args": model["args"], "resources": model["resources"]}
@@ -152,7 +154,7 @@ def _kserve(predictor: JSON) -> Iterator[tuple[JSON, JSON]]:
 
 
 def _knative(template: JSON) -> Iterator[tuple[JSON, JSON]]:
-    """Knative takes its own two fields out and adds its proxy; it keeps as many replicas as the annotation says."""
+    """Knative removes its own two fields and adds its proxy. It keeps as many replicas as the annotation says."""
     own = ("containerConcurrency", "timeoutSeconds")
     spec = {key: value for key, value in template["spec"].items() if key not in own}
     spec["containers"] = [*spec["containers"], _QUEUE_PROXY]
@@ -161,7 +163,7 @@ def _knative(template: JSON) -> Iterator[tuple[JSON, JSON]]:
 
 
 def _argo(spec: JSON) -> Iterator[tuple[JSON, JSON]]:
-    """Argo makes a pod for each container of a step, for each item; its own container waits alongside it."""
+    """Argo creates a pod for each container of a step, for each item. Its own container waits next to it."""
     templates = {template["name"]: template for template in spec["templates"]}
     for group in templates[spec["entrypoint"]]["steps"]:
         for step in group:

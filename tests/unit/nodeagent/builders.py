@@ -1,4 +1,4 @@
-"""Values that the agent's tests start from."""
+"""Initial values for the agent's tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T4 = 15109 * MIB
 
 
 def card(index: int = 0, **changes: Any) -> Card:
-    """A well T4 whose UUID is `GPU-<index>`."""
+    """A healthy T4 whose UUID is `GPU-<index>`."""
     return Card(**{"index": index, "uuid": f"GPU-{index}", "model": "Tesla T4", "memory_bytes": T4, **changes})
 
 

@@ -1,4 +1,4 @@
-"""A cluster for the agent's tests: the embedded API in process, with an unreliable network in front of it."""
+"""A cluster for the agent's tests: the embedded API in this process, behind an unreliable network."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Cluster:
             self.add_node(name)
 
     def add_node(self, name: str) -> None:
-        """A node as a kubelet registers it, of ordinary resources."""
+        """Add a node as a kubelet registers it, with ordinary resources."""
         self.call("POST", nodes(), {"metadata": {"name": name}, "status": {"capacity": {"cpu": "8"}}})
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> JSON:
-        """Somebody else's request, which nothing disturbs."""
+        """Another client's request, which nothing disturbs."""
         status, answer = self.api.call(method, path, body=body, content_type=content_type)
         assert status < 300, answer
         return answer
@@ -56,8 +56,8 @@ class Cluster:
 
     def says_beyond(self, name: str, **held: int) -> None:
         """
-        What the allocator does once it has seen what a node's GPUs promise: it says what pods hold beyond that. `held`
-        are bytes by GPU, whose UUIDs are written with `_` for `-`.
+        What the allocator does once it has seen what a node's GPUs promise: it writes what pods hold beyond that.
+        `held`: bytes by GPU; the UUIDs have `_` instead of `-`.
         """
         promised = capacity.promises(inventory_from_object(self.gpunode(name)).gpus)
         used = {uuid.replace("_", "-"): Usage(memory=memory) for uuid, memory in held.items()}
@@ -65,6 +65,6 @@ class Cluster:
         self.merge(gpunodes(name), {"metadata": {"annotations": {"gpufraction.io/held-beyond": annotation}}})
 
     def wipe_capacity(self, name: str) -> None:
-        """What a kubelet does to extended resources that it does not know when it registers its node again."""
+        """What a kubelet does to unknown extended resources when it registers its node again."""
         zero = {"gpufraction.io/gpu-memory": "0", "gpufraction.io/gpu-cores": "0"}
         self.merge(nodes(name, "status"), {"status": {"capacity": zero, "allocatable": zero}})

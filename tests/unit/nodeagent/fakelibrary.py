@@ -13,7 +13,7 @@ FAKE = Path(__file__).parent / "fake_nvml"
 
 
 def built(folder: Path, without: Sequence[str] = (), *, source: Path = FAKE / "nvml.c") -> Path:
-    """The library in `folder`, without these functions; skips the test where there is no compiler."""
+    """The library in `folder`, without these functions. Skips the test if there is no compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler to build the fake libnvidia-ml.so.1: install gcc")

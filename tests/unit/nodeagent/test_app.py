@@ -1,4 +1,4 @@
-"""The agent as `start` composes it, with no socket, no signal and no process of its own, on a machine that is told."""
+"""The agent as `start` composes it, without a socket, a signal or a separate process, on a described machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOST = HostSystem(kernel="6.1.0-simulated", cgroup="v2", sees_processes=True)
 
 
 class Started:
-    """An agent of simulated GPUs on the embedded API, which is reached in process."""
+    """An agent of simulated GPUs on the embedded API, which is called in this process."""
 
     def __init__(self) -> None:
         self.cluster, self.served, self.process = Cluster("n1"), InProcess(), Process()
@@ -35,7 +35,7 @@ class Started:
         self.running: RunningAgent = start(settings, library, kube, self.process, host=HOST, serve=self.served)
 
     def status(self) -> JSON:
-        """Of the GPUNode, once the agent is ready."""
+        """The status of the GPUNode, once the agent is ready."""
         probes = self.served.opened["metrics"]
         wait_for(lambda: probes.get("/readyz").status == 200, lambda: str(probes.get("/readyz")))
         status: JSON = self.cluster.gpunode("n1")["status"]

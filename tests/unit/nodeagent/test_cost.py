@@ -1,4 +1,4 @@
-"""What the agent costs, with NVML's real bindings over the fake library."""
+"""What the agent costs, with NVML's real bindings and the fake library."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-What holds programs to their share on a real card, where there is one: `make test-gpu` runs this and prints what it saw.
+What holds programs to their share on a real card, if there is one: `make test-gpu` runs this and prints what it saw.
 
-Skipped everywhere else, each time with what it takes. CUDA is called through its driver's own library, so that nothing
-has to be installed. The tests of MPS set a card's compute mode and put it back; they leave a card alone that anyone
-computes on, and all cards where GPUFRACTION_KEEP_GPU_SETTINGS is set.
+On other machines the tests are skipped, each with what it needs. They call CUDA through its driver's own library, so
+nothing must be installed. The tests of MPS set a card's compute mode and restore it. They do not touch a card on which
+any process computes, and no card if GPUFRACTION_KEEP_GPU_SETTINGS is set.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def card() -> Card:
 
 @contextmanager
 def client(wish: int, *, inside: str = "", **variables: str) -> Iterator[dict[str, int]]:
-    """A program that allocates until `wish` bytes or a failure, tells what it got, and holds it. `inside`: a cgroup."""
+    """
+    A program that allocates until `wish` bytes or a failure, prints what it got, and holds it. `inside`: a cgroup.
+    """
     join = f"open({inside + '/cgroup.procs'!r}, 'w').write('0')\n" if inside else ""
     process = subprocess.Popen(
         [sys.executable, "-c", join + CLIENT, str(wish)],
@@ -95,7 +97,7 @@ def client(wish: int, *, inside: str = "", **variables: str) -> Iterator[dict[st
 
 
 class Mps:
-    """A supervisor over one card, with real daemons."""
+    """A supervisor for one card, with real daemons."""
 
     def __init__(self, root: Path, card: Card) -> None:
         self.places, self.card = MpsPaths(root), card
@@ -113,7 +115,7 @@ class Mps:
         return found[0]
 
     def variables(self, memory_mib: int, percent: int) -> dict[str, str]:
-        """What a container with a share has."""
+        """The variables of a container with a share."""
         return {
             "CUDA_VISIBLE_DEVICES": self.card.uuid,
             "CUDA_MPS_PIPE_DIRECTORY": str(self.places.of(self.card.uuid) / "pipe"),
@@ -130,7 +132,7 @@ def mps(card: Card) -> Iterator[Mps]:
         pytest.skip("GPUFRACTION_KEEP_GPU_SETTINGS is set, and MPS takes another compute mode")
     if card.processes is None or card.processes:
         pytest.skip("somebody computes on the card, or the driver does not tell")
-    # Short: the path of a socket may have 107 characters.
+    # Short, because the path of a socket may have 107 characters.
     root = Path(tempfile.mkdtemp(dir="/tmp"))
     made = Mps(root, card)
     try:
@@ -148,7 +150,7 @@ def test_two_programs_share_a_card_and_each_fails_beyond_its_own(mps: Mps) -> No
         report = mps.until(lambda report: report.clients == 2)
         print(f"MPS: {report}; on the card: {look(Nvml()).cards[mps.card.index].processes}")
         assert (small["code"], big["code"]) == (OUT_OF_MEMORY, OUT_OF_MEMORY)
-        # A context's own memory is inside the limit.
+        # A context's own memory counts towards the limit.
         assert GIB < small["allocated"] <= 2 * GIB < 3 * GIB < big["allocated"] <= 4 * GIB
         assert small["sms"] > big["sms"] > 0, "the thread percentage is visible"
 

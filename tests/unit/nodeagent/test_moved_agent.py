@@ -1,4 +1,4 @@
-"""An agent in its own namespace: options come by the API, and an agent of an earlier installation goes first."""
+"""An agent in its own namespace: options come from the API, and an agent of an earlier installation goes first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPLIT = "deviceSplitCount"
 
 
 class Moved:
-    """The agent on the embedded API, which is reached in process."""
+    """The agent on the embedded API, which is called in this process."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.served, self.process = cluster, InProcess(), Process()
@@ -37,7 +37,7 @@ class Moved:
         self.running: RunningAgent = start(settings, library, kube, self.process, host=HOST, serve=self.served)
 
     def ready(self) -> str:
-        """What `/readyz` says; empty where the agent is ready."""
+        """The message of `/readyz`; empty if the agent is ready."""
         answer = self.served.opened["metrics"].get("/readyz")
         return "" if answer.status == 200 else answer.body.decode()
 

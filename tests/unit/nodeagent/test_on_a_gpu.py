@@ -1,7 +1,7 @@
 """
-The binding on a real card, where there is one: `make test-gpu` runs this and prints what it saw.
+The binding on a real card, if there is one: `make test-gpu` runs this and prints what it saw.
 
-Skipped everywhere else. Nothing of a card is changed: one process allocates some memory and ends.
+On other machines the tests are skipped. They change nothing on a card: one process allocates some memory and ends.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ for line in sys.stdin:
         call("cuCtxSynchronize")
     print("rests", flush=True)
 """
-"""Allocates so many bytes; computes for as many seconds as each line of its input says, and rests in between."""
+"""Allocates this many bytes. Computes for as many seconds as each line of its input says, and rests in between."""
 FORGOTTEN = 25.0
-"""Seconds after which the driver should call a process that rests idle; the agent asks about the last 20."""
+"""Seconds after which the driver should report a resting process as idle; the agent asks about the last 20."""
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_memory_is_seen_where_it_is_used(nvml: Nvml) -> None:
 
 
 def _active(nvml: Nvml) -> frozenset[int]:
-    """The processes that used any card lately; skips where the driver does not tell it."""
+    """The processes that recently used any card. Skips the test if the driver does not report it."""
     cards = [card for card in observed(nvml).cards if not card.sliced]
     if any(card.active is None for card in cards):
         pytest.skip("this driver or card does not tell what each process uses")

@@ -1,4 +1,4 @@
-"""The program as a user starts it: its commands, and a whole run against the embedded API over TLS."""
+"""The program as a user starts it: its commands, and a complete run with the embedded API over TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a playground that runs, here in the process that makes them."""
+"""Requests to a running playground, here in the process that sends them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _greet(about: str, report: Report) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Of a playground that can greet."""
+    """The folder of a playground that can greet."""
     before = signal.signal(control.SIGNAL, lambda *_: control.carry_out(tmp_path, {"greet": _greet}))
     try:
         with alone(tmp_path):

@@ -1,4 +1,4 @@
-"""The committed pages are what the code says today."""
+"""The committed pages are what the code generates today."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_name_of_a_dialect_is_explained_and_shown(dialect: Dialect) -> Non
     prefixes = {f"{prefix}<key>" for prefix in dialect.annotation_prefixes}
     assert {*dialect.resources, *dialect.annotations, *prefixes} <= explained
     assert dialect.about.strip()
-    # One that reads no limit, annotation or label of a pod has none to show.
+    # A dialect that reads no limit, annotation or label of a pod has none to show.
     assert bool(dialect.examples) == bool(dialect.resources or dialect.annotations or prefixes)
 
 

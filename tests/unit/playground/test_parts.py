@@ -1,4 +1,4 @@
-"""The table of parts in the playground's README names every package, and what it says that needs them is there."""
+"""The table of parts in the playground's README names every package, and the users of a part that it names exist."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_what_needs_a_part_is_there() -> None:
 
 def test_every_part_is_needed_by_something() -> None:
     assert [name for name, needed_by in ROWS if not re.search(r"`(make|tests|samples|benchmarks)[ /]", needed_by)] == [
-        "playground.machinery.client"  # by every other part of the machinery
+        "playground.machinery.client"  # used by every other part of the machinery
     ]

@@ -1,4 +1,4 @@
-"""Free ports: no two callers are given the same one, whatever process they are in."""
+"""Free ports: no two callers get the same one, in any processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_two_who_claim_ports_get_all_of_them_and_none_in_common() -> None:
 
 
 def test_two_processes_are_given_no_port_in_common() -> None:
-    """Nobody listens on the ports, so they look free to both."""
+    """Nothing listens on the ports, so they look free to both."""
     command = [sys.executable, "-c", PROGRAM]
     with contextlib.ExitStack() as stack:
         started = [

@@ -1,4 +1,4 @@
-"""The page of settings is what the programs say of them."""
+"""The page of settings equals what the programs say about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITTEN = settingspage.PAGE.read_text(encoding="utf-8")
 
 @cache
 def page() -> str:
-    """It asks each program, which takes seconds."""
+    """The page's text. It asks each program, which takes seconds."""
     return settingspage.page(WRITTEN)
 
 

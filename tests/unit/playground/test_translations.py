@@ -1,4 +1,4 @@
-"""Every translated page translates what its original says today, and has people type the same."""
+"""Every translated page translates its original's current text, and tells readers to type the same commands."""
 
 from __future__ import annotations
 

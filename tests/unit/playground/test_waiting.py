@@ -1,4 +1,4 @@
-"""Waiting for a condition: the answer that came, and the message where none came in time."""
+"""Waiting for a condition: the result if it came, and the message if it did not come in time."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from release.chart.render import NAMESPACE
 
 JSON = dict[str, Any]
 AS_KUSTOMIZE: JSON = {"namespace": {"create": True}, "crds": {"keep": False}}
-"""Values with which the chart has the objects that kustomize builds, and no other."""
+"""Values with which the chart has exactly the objects that kustomize builds."""
 
 
 @functools.cache
 def program() -> str:
-    """Helm's path; skips the test where there is none."""
+    """Helm's path. Skips the test if there is none."""
     found = os.environ.get("HELM") or shutil.which("helm")
     if not found:
         pytest.skip("HELM is not set, and helm is not on PATH; `make helm` gets one")
@@ -32,7 +32,7 @@ def program() -> str:
 
 @functools.cache
 def is_third() -> bool:
-    """Whether it is Helm 3, which knows fewer flags and says some things in other words."""
+    """Whether it is Helm 3, which knows fewer flags and words some messages differently."""
     done = subprocess.run([program(), "version", "--short"], capture_output=True, text=True, timeout=100, check=True)
     return done.stdout.startswith("v3.")
 
@@ -44,7 +44,7 @@ def content() -> dict[str, str]:
 
 
 def package(folder: Path) -> Path:
-    """The packed chart, written into a folder of the test's own."""
+    """The packed chart, written into the test's own folder."""
     path = folder / "gpufraction.tgz"
     if not path.exists():
         path.write_bytes(packed(content()))
@@ -52,7 +52,7 @@ def package(folder: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str, values: JSON | None = None) -> subprocess.CompletedProcess[str]:
-    """Helm with these arguments and values, without configuration of its own."""
+    """Run Helm with these arguments and values, without its own configuration."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "HELM_CACHE_HOME": str(folder / "cache")}
     command = [program(), "--namespace", NAMESPACE, *arguments]
     if values is not None:
@@ -69,14 +69,14 @@ def rendered(folder: Path, values: JSON | None = None) -> list[JSON]:
 
 
 def refusal(folder: Path, values: JSON, *arguments: str) -> str:
-    """What Helm says about values that it refuses."""
+    """Helm's message about values that it refuses."""
     done = run(folder, "template", "gpufraction", str(package(folder)), *arguments, values=values)
     assert (done.returncode != 0, done.stdout) == (True, ""), done.stdout[:2000]
     return done.stderr
 
 
 def by_name(items: list[JSON]) -> dict[tuple[str, str, str], JSON]:
-    """Objects by kind, namespace and name; two of one name are an error."""
+    """Objects by kind, namespace and name. Two with the same name are an error."""
     found = {(item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item for item in items}
     assert len(found) == len(items)
     return found

@@ -1,4 +1,4 @@
-"""The bundle for clusters without the internet: every image of the manifests by its digest, and nothing else."""
+"""The bundle for clusters without internet access: every image of the manifests by its digest, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digest(content: bytes) -> str:
 
 
 def saved(path: Path, *, without: str = "", changed: str = "") -> str:
-    """An OCI archive of an image for two machines, as skopeo and podman write it; its digest."""
+    """An OCI archive of an image for two architectures, as skopeo and podman write it. Returns its digest."""
     blobs = dict[str, bytes]()
 
     def put(content: bytes | JSON) -> JSON:
@@ -95,7 +95,7 @@ def _pod_specs(value: Any) -> list[JSON]:
 
 
 class Project:
-    """A copy of what a bundle is made from, whose one image of others is `saved`'s."""
+    """A copy of a bundle's sources, whose only foreign image is the one of `saved`."""
 
     def __init__(self, folder: Path, tag: bool = False) -> None:
         self.folder, self.out = folder / "project", folder / "out"

@@ -1,4 +1,6 @@
-"""The Helm chart has the same objects as the kustomizations, to the last field: real Helm alongside real kustomize."""
+"""
+The Helm chart has the same objects as the kustomizations, to the last field: real Helm compared with real kustomize.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ COMPONENTS, OVERLAYS = kube.below("components"), kube.below("overlays")
 
 
 def needed(*components: str) -> list[str]:
-    """These components and those that they need, in the chart's order. What kustomize brings by itself is left out."""
+    """
+    These components and those that they need, in the chart's order, without those that kustomize includes by itself.
+    """
     found = {*components, *(other for name in components for other in component(name).needs)}
     return sorted(found - ({"external-certificates"} if "cert-manager" in components else set()))
 
@@ -49,7 +53,7 @@ def test_each_overlay(tmp_path: Path, name: str) -> None:
 
 
 def everything(*without: str) -> list[str]:
-    """All but these, and but the profile, which brings some of the others."""
+    """All components except these, and except the profile, which includes some of the others."""
     return [name for name in COMPONENTS if name not in (*without, "multitenant")]
 
 
@@ -72,8 +76,8 @@ def test_components_together(tmp_path: Path, components: list[str]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in OVERLAYS if name != "cert-manager"])
 def test_each_overlay_with_components(tmp_path: Path, name: str) -> None:
-    # Kustomize adds an overlay's components first. So its arguments may have another order than the chart's, and of two
-    # components that must have one order it cannot keep it: mps comes before nvidia-runtimeclass.
+    # Kustomize adds an overlay's components first. So its arguments may have another order than the chart's, and it
+    # cannot keep the order of two components that need one: mps comes before nvidia-runtimeclass.
     refused = {each.name for each in TABLE if name in each.excluded_by}
     [own] = kube.documents(kube.MANIFESTS / "overlays" / name / "kustomization.yaml")
     have = set(with_brought(Path(path).name for path in own.get("components", ())))
@@ -120,7 +124,7 @@ def settings_of(program: str, **given: str) -> JSON:
 
 
 def pod_metadata(item: JSON) -> JSON:
-    """The metadata of the pods that an object makes."""
+    """The metadata of the pods that an object creates."""
     return dict(item.get("spec", {}).get("template", {}).get("metadata", {}))
 
 
@@ -275,7 +279,7 @@ def test_values_do_what_a_patch_does(tmp_path: Path, name: str) -> None:
 
 
 def without_checksums(items: list[JSON]) -> list[JSON]:
-    """Without the annotations by which pods start again, which no kustomization has."""
+    """Without the annotations that make pods restart, which no kustomization has."""
     for item in items:
         metadata = item.get("spec", {}).get("template", {}).get("metadata", {})
         if metadata.get("annotations", {}).pop("checksum/settings", None) and not metadata["annotations"]:

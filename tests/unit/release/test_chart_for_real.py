@@ -1,4 +1,6 @@
-"""The chart on a real API server, by the commands of the pages: install, upgrade, uninstall, and from kustomize."""
+"""
+The chart on a real API server, with the commands of the pages: install, upgrade, uninstall, and move from kustomize.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ components: {hide-gpus: true}
 
 
 class Cluster:
-    """An API server with nothing of ours, and the two programs for it."""
+    """An API server without gpufraction, and the two programs for it."""
 
     def __init__(self, config: Path, folder: Path) -> None:
         self.config, self.folder, self.kube = config, folder, Kube.connect(kubeconfig=str(config))
@@ -42,7 +44,7 @@ class Cluster:
         (folder / "manifests").symlink_to(MANIFESTS)
 
     def types(self, line: str) -> subprocess.CompletedProcess[str]:
-        """One command of a page, which has to succeed."""
+        """Type one command of a page, which must succeed."""
         program, *arguments = shlex.split(line.replace("REGISTRY", "registry.example"))
         file = arguments[arguments.index(">") + 1] if ">" in arguments else ""
         arguments = arguments[: arguments.index(">")] if file else arguments
@@ -85,11 +87,11 @@ SECTIONS = (
     ("helm.md", "Uninstall"),
     ("helm.md", "From kustomize to Helm"),
 )
-"""The sections whose commands are typed."""
+"""The sections whose commands the tests type."""
 
 
 def commands(page: str, heading: str) -> list[str]:
-    """The lines of a section's blocks that begin with a program's name, with those that they continue on."""
+    """The lines of a section's blocks that begin with a program's name, with their continuation lines."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     section = re.split(r"^#{2,3} ", text.partition(f"# {heading}\n")[2], flags=re.MULTILINE)[0]
     blocks = "".join(re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)).replace("\\\n", "")

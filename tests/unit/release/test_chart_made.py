@@ -1,4 +1,6 @@
-"""How the chart is made of the kustomizations; `test_chart.py` holds what it renders equal to kustomize's objects."""
+"""
+How the chart is generated from the kustomizations. `test_chart.py` compares what it renders with kustomize's objects.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ made = functools.cache(files)
 
 
 def decided(node: Any, *on: str) -> Any:
-    """The node where these switches are on and all others are off."""
+    """The node if these switches are on and all others are off."""
     if isinstance(node, When):
         return decided(node.then if node.condition in on else node.otherwise, *on)
     if isinstance(node, dict):
@@ -191,12 +193,12 @@ def test_the_schema_has_the_settings_that_no_flag_gives(program: str) -> None:
 
 
 def pod_containers(item: JSON) -> list[JSON]:
-    """The containers of the pods that an object makes."""
+    """The containers of the pods that an object creates."""
     return list(item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()))
 
 
 def named(schema: JSON, prefix: str = "") -> Iterator[str]:
-    """The settings of a schema, groups by their names with a dot."""
+    """The settings of a schema; groups are named with a dot."""
     for name, value in schema["properties"].items():
         if value.get("type") == "object":
             yield from named(value, f"{prefix}{name}.")

@@ -1,4 +1,4 @@
-"""The dashboards: made from the registry, read by Grafana's own schema, and every query names what there is."""
+"""The dashboards: generated from the registry, accepted by Grafana's schema, and no query names a missing thing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.uid)
 PANELS = [(page, panel) for page in PAGES for panel in page.panels()]
 every_panel = pytest.mark.parametrize(("page", "panel"), PANELS, ids=[f"{p.uid}: {q.title}" for p, q in PANELS])
 UNITS = {"short", "percentunit", "bytes", "ops", "s", "h", "d", "watt", "celsius"}
-"""Ids of units that Grafana has; a unit that it does not know is shown as a text behind the number."""
+"""Ids of units that Grafana has. It shows an unknown unit as text after the number."""
 ACTS = re.compile(r"\b(If|When|Above|Below|Near|At \d|Each of them|Make|The panel of each)\b")
-"""How a sentence begins that says what looks bad, or what to do."""
+"""The beginnings of sentences that say what looks bad, or what to do."""
 
 
 def rules(file: str) -> list[JSON]:
@@ -42,13 +42,13 @@ def rules(file: str) -> list[JSON]:
 
 
 def reader() -> QueryReader:
-    """A reader that knows our metrics, those of others, and what our rules record."""
+    """A reader that knows our metrics, those of other programs, and what our rules record."""
     return QueryReader(recorded())
 
 
 @functools.cache
 def recorded() -> Mapping[str, frozenset[str]]:
-    """The labels of every series that there may be; a rule may use what the rules before it record."""
+    """The labels of every series that can exist; a rule may use what earlier rules record."""
     found = QueryReader({**labels_of_metrics(), **FOREIGN})
     for rule in rules("recording.yaml"):
         found.known = {**found.known, rule["record"]: found.labels(rule["expr"])}
@@ -69,7 +69,7 @@ def test_there_is_no_file_besides_and_each_has_its_configmap() -> None:
         [content] = item["data"].values()
         json.loads(content)
         assert item["metadata"]["labels"]["grafana_dashboard"] == "1"
-        # `kubectl apply` writes the whole object into one annotation, and those may have 256 KiB in all.
+        # `kubectl apply` writes the whole object into one annotation, and annotations may have 256 KiB in total.
         assert len(json.dumps(item)) < 200 * 1024
 
 
@@ -83,7 +83,7 @@ def test_grafanas_own_schema_knows_every_field(page: Dashboard) -> None:
 
 
 def missing(made: Any, read: Any, at: str = "") -> list[str]:
-    """What of `made` is not in `read`, which Grafana's model kept of it. A missing null is the same as a null."""
+    """What Grafana's model dropped: parts of `made` that are not in `read`. A missing null equals a null."""
     if isinstance(made, dict):
         if not isinstance(read, dict):
             return [at]
@@ -187,7 +187,7 @@ RUNBOOKS = "https://gpufraction.invalid/docs/runbooks.md"
 
 
 def built_from_page(folder: Path, word: str) -> list[JSON]:
-    """The objects of the kustomization in docs/monitoring.md that has this word."""
+    """The objects of the kustomization in docs/monitoring.md that contains this word."""
     text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", text, re.DOTALL)
     [found] = [block for block in blocks if word in block]

@@ -1,5 +1,5 @@
 """
-docs/environments.md is made from the reports alongside it, and a stranger's file changes nothing that it should not.
+docs/environments.md is generated from the reports next to it, and a stranger's file changes nothing that it should not.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_an_image_that_no_row_waits_for_gets_a_row() -> None:
 
 
 def test_a_name_that_begins_like_another_is_not_taken_for_it() -> None:
-    """`Red Hat Enterprise Linux CoreOS` is no `Red Hat Enterprise Linux`."""
+    """`Red Hat Enterprise Linux CoreOS` is not `Red Hat Enterprise Linux`."""
     coreos = replace(REPORT, environment=replace(NODE, system="Red Hat Enterprise Linux CoreOS 417.94"))
     left = [
         line for line in rows(page({"x.json": coreos})) if line.startswith("| Red Hat Enterprise Linux | containerd")

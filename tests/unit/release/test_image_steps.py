@@ -1,4 +1,6 @@
-"""The image's build without an engine, on a small project of the same shape: what it takes, and what it refuses."""
+"""
+The image's build without an engine, on a small project with the same structure: what it accepts, and what it refuses.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.unit.manifests.kube import ROOT
 FOLDERS = ("runtime", *check.PROGRAMS, check.PLUGIN)
 CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf-8")
 
-# Makes our wheel with nothing but the standard library, so that no test asks an index for setuptools.
+# Builds our wheel with only the standard library, so that no test asks an index for setuptools.
 BACKEND = textwrap.dedent("""\
     import zipfile
     from pathlib import Path
@@ -60,7 +62,7 @@ PROJECT = textwrap.dedent("""\
 
 
 def put(path: Path, text: str) -> None:
-    """A file, and the directories above it."""
+    """Write a file, and create the directories above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
@@ -81,7 +83,7 @@ def wheel(index: Path, name: str, *needs: str, tag: str = "py3-none-any") -> Non
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    """Where pip finds distributions, and nowhere else."""
+    """The only place where pip finds distributions."""
     made = tmp_path / "index"
     made.mkdir()
     return made
@@ -96,7 +98,7 @@ def environment(index: Path) -> dict[str, str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Three programs that say something, a package that they all need, and the real steps."""
+    """Three programs that print something, a package that they all need, and the real steps."""
     made = tmp_path / "project"
     for name in FOLDERS:
         put(made / name / "__init__.py", "")
@@ -123,7 +125,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def locked(project: Path, index: Path) -> None:
-    """Write the hashes of every wheel of the index into the project's lock."""
+    """Write the hashes of every wheel in the index into the project's lock."""
     found = {
         f"{file.name.split('-')[0]}==1.0": {hashlib.sha256(file.read_bytes()).hexdigest()}
         for file in index.glob("*.whl")
@@ -132,7 +134,7 @@ def locked(project: Path, index: Path) -> None:
 
 
 def without(file: Path, line: str) -> None:
-    """Take one line out."""
+    """Remove one line."""
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     assert f"{line}\n" in lines
     file.write_text("".join(found for found in lines if found != f"{line}\n"), encoding="utf-8")
@@ -325,7 +327,7 @@ def test_every_engine_reads_the_same_list_of_what_it_may_see() -> None:
 
 
 def _made(*words: str) -> list[str]:
-    """What `make image` would run, whatever make this test is run by."""
+    """What `make image` would run, whichever make runs this test."""
     command = ["make", "--no-print-directory", "-n", "image", *words]
     done = subprocess.run(
         command, cwd=ROOT, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True, timeout=60

@@ -1,4 +1,4 @@
-"""What a release is made of: one version everywhere, notes, krew's manifest, and workflows that linters accept."""
+"""What a release consists of: one version everywhere, notes, krew's manifest, and workflows that linters accept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the files that have the version, and what a release is made of."""
+    """A project with the files that contain the version, and with the inputs of a release."""
     for name in ("pyproject.toml", "LICENSE", "CHANGELOG.md", "README.md", "README_zh.md", "docs/installing.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -54,7 +54,7 @@ COPIES = (
     ("README.md", "Version {}"),
     ("README_zh.md", "版本 {}"),
 )
-"""Where the version stands, by file and with the words around it."""
+"""Where the version is, by file and with the surrounding text."""
 
 
 @pytest.mark.parametrize(("name", "around"), COPIES)
@@ -152,7 +152,7 @@ def test_a_release_without_its_wheel_is_not_made(project: Path) -> None:
 
 
 def test_krews_manifest_is_one_that_krew_takes(project: Path) -> None:
-    """krew's own rules (its package internal/index/validation, and its index's naming guide)."""
+    """It follows krew's own rules (its package internal/index/validation, and its index's naming guide)."""
     packed = krew.archive(project / assemble.PLUGIN, project / "LICENSE")
     plugin = krew.manifest("1.2.3", URL, packed, [command.name for command in COMMANDS])
     assert (plugin["apiVersion"], plugin["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
@@ -187,7 +187,7 @@ def test_there_are_workflows_for_changes_for_nights_and_for_tags() -> None:
 
 
 def linter(name: str) -> str:
-    """The program, alongside this Python or on PATH; the test is skipped without it."""
+    """The program, next to this Python or on PATH. Skips the test without it."""
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is not installed; `make setup` installs it")
@@ -220,7 +220,7 @@ def test_rights_are_given_to_single_jobs_and_actions_are_pinned_by_commit(path: 
         assert job["permissions"]["contents"] in ("read", "write")
         for step in job.get("steps", []):
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", "a/b@" + "0" * 40)), step
-    # Behind each commit stands its version.
+    # The comment after each commit has its version.
     assert len(re.findall(r"- uses: .*@[0-9a-f]{40} # v\d+\.\d+\.\d+$", path.read_text(), re.MULTILINE)) == len(
         [step for job in document["jobs"].values() for step in job.get("steps", []) if "uses" in step]
     )
@@ -239,7 +239,7 @@ SIGNERS_PROGRAMS = {
     "sha256sum", "diff", "printf", "mv", "echo", "sed", "tee", "docker login", "docker buildx imagetools inspect",
     "helm registry login", "helm push", "skopeo copy", "cosign sign", "cosign sign-blob", "gh release create",
 }  # fmt: skip
-"""Programs that read, verify, push or sign what was built, and nothing that builds, installs or runs our code."""
+"""Programs that read, verify, push or sign what was built, and none that builds, installs or runs our code."""
 
 
 def may_write(job: JSON) -> bool:

@@ -1,4 +1,4 @@
-"""The plugin in one file: what it is made of, and that the same sources make the same bytes."""
+"""The plugin in one file: what it contains, and that the same sources give the same bytes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def project(at: Path, *locked: str) -> Path:
 
 
 def installed(at: Path, name: str, module: str, compiled: str = "") -> Path:
-    """A package as pip leaves it, made on some machine."""
+    """A package as pip installs it, built on some machine."""
     about = at / f"{name}-1.0.dist-info"
     for folder in (about, at / module, at / "bin", at / module / "__pycache__"):
         folder.mkdir(parents=True, exist_ok=True)

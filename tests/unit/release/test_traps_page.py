@@ -1,4 +1,4 @@
-"""The page of programs is that of the check's table, and what it links to is there."""
+"""The page of programs is generated from the check's table, and its links exist."""
 
 from __future__ import annotations
 

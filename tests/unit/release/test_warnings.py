@@ -1,4 +1,4 @@
-"""The policy that warns of mistakes in manifests: its file, and what it takes for a misspelt name."""
+"""The policy that warns about mistakes in manifests: its file, and which names it treats as misspelt."""
 
 from __future__ import annotations
 

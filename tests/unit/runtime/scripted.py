@@ -1,4 +1,4 @@
-"""A transport for tests that holds a small collection with history: list, watch, compaction, and faults on call."""
+"""A transport for tests with a small collection that has a history: list, watch, compaction, and faults on request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def line(kind: str, obj: JSON) -> bytes:
 
 
 class Collection(Transport):
-    """Objects with a history.
+    """
+    Objects with a history.
 
-    `fault` names what happens to the next request and is used up by it; `deliver` is how many events the
-    next watch gets before that.
+    `fault` names what happens to the next request, which uses it up; `deliver` is how many events the next watch gets
+    before that.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Collection(Transport):
         self.history.append((self.version, "DELETED", last))
 
     def tick(self) -> None:
-        """Something else in the cluster changes: the version moves, this collection does not."""
+        """Something else in the cluster changes: the version increases, and this collection stays the same."""
         self.version += 1
 
     def compact(self) -> None:

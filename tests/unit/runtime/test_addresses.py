@@ -1,4 +1,4 @@
-"""`::` is every address of the machine, and of a machine without IPv6 those of IPv4."""
+"""`::` means every address of the machine; on a machine without IPv6 it means every IPv4 address."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ with listening((ANYWHERE, 0)) as made:
 
 
 def test_without_ipv6_it_is_every_address_of_ipv4() -> None:
-    """A socket that refuses the family stands for a kernel with ipv6.disable=1."""
+    """A socket that refuses the family simulates a kernel with ipv6.disable=1."""
     source = "import socket\n_real = socket.socket\n" + _REFUSING + _ONLY_IPV4
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.split(), done.stderr) == (["False", "AF_INET", "0.0.0.0"], "")

@@ -1,4 +1,4 @@
-"""Our own small server, attacked over TCP: what slow and large clients cost is bounded, and probes are answered."""
+"""Attacks on our own small server over TCP: the cost of slow and large clients is bounded, and probes are answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def connected(server: HttpServer, sent: bytes = b"") -> socket.socket:
 
 
 def received(made: socket.socket) -> bytes:
-    """All that comes until the end."""
+    """Everything that arrives until the end."""
     found = b""
     with made, contextlib.suppress(ConnectionError):
         while piece := made.recv(1 << 16):
@@ -52,7 +52,7 @@ def received(made: socket.socket) -> bytes:
 
 
 def is_healthy(server: HttpServer) -> bool:
-    """As kubelet asks, and in the time that it would wait."""
+    """Whether a probe like kubelet's is answered, within kubelet's timeout."""
     started = time.monotonic()
     answer = received(connected(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"))
     return answer.endswith(b"ok") and time.monotonic() - started < 2
@@ -113,7 +113,7 @@ def test_clients_that_take_no_answer_are_given_up_and_hold_bounded_memory(server
         answers = [received(client) for client in clients]
     assert [answer for answer in answers if answer.endswith(MUCH)] == []
     refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 429 ")]
-    assert len(refused) == 5  # two answers are as many bytes as may be on their way
+    assert len(refused) == 5  # two answers are as many bytes as may be in transit
     assert is_healthy(server)
 
 
@@ -125,7 +125,7 @@ def test_a_client_that_takes_no_answer_makes_room(server: HttpServer) -> None:
 
 
 def test_bodies_that_do_not_come_hold_bounded_memory() -> None:
-    """Whichever of three begins last."""
+    """This holds whichever of the three begins last."""
     limits = ServerLimits(timeout=2 * DEADLINE, max_body=4 << 20, max_held=8 << 20)
     made = serve_http(ROUTES, ("127.0.0.1", 0), name="test", limits=limits)
     with contextlib.ExitStack() as lazy:
@@ -146,7 +146,7 @@ ASKED = Request("GET", "/metrics", "", {}, b"")
 
 
 class Costly:
-    """Takes as long as it shall, by a clock of its own."""
+    """Takes the configured time, by its own clock."""
 
     def __init__(self) -> None:
         self.now, self.cost, self.made = 100.0, 0.0, 0

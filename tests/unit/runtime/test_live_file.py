@@ -1,4 +1,4 @@
-"""A file that changes under a running program, as kubelet changes a mounted ConfigMap: read again, never in part."""
+"""A file that changes while a program runs, like a mounted ConfigMap: it is read again, and never in part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def number(text: str) -> int:
 
 
 def swap(file: Path, text: str) -> None:
-    """As kubelet does: another file, in one step."""
+    """Replace the file in one step, as kubelet does."""
     fresh = file.with_name("fresh")
     fresh.write_text(text)
     fresh.replace(file)
@@ -61,7 +61,9 @@ def test_it_is_read_once_as_long_as_it_stays(tmp_path: Path) -> None:
 
 
 class Editing(RuleBasedStateMachine):
-    """Any sequence of edits: the last good content counts, and there is trouble exactly while the last edit was bad."""
+    """
+    For any sequence of edits, the last good content counts, and there is an error exactly while the last edit was bad.
+    """
 
     folder: Path
 
@@ -84,7 +86,7 @@ class Editing(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        # Looked at after every edit; a reader that looks seldom misses some.
+        # The test reads after every edit; a reader that reads seldom misses some.
         assert (self.live.value(), bool(self.live.trouble)) == (self.good, self.bad)
 
 

@@ -1,4 +1,4 @@
-"""What a log record looks like on its way out."""
+"""What a log record looks like when it is written."""
 
 from __future__ import annotations
 

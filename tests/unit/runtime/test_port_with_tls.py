@@ -1,4 +1,4 @@
-"""One port for probes without TLS and for metrics with it, and clients that begin a handshake and do not go on."""
+"""One port for probes without TLS and for metrics with TLS, and clients that begin a handshake and do not continue."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_server_that_stops_ends_its_tls_connections() -> None:
 
 
 def pair(folder: Path, name: str) -> None:
-    """A certificate of that name and its key."""
+    """A certificate with that name and its key."""
     import datetime
 
     key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -1,4 +1,4 @@
-"""How a process ends, and what it says about its health until then."""
+"""How a process ends, and what it reports about its health until then."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ sys.exit(process.wait())
 
 
 def test_a_signal_that_another_thread_gets_ends_a_main_thread_that_waits() -> None:
-    """A handler would not run: the main thread goes on waiting."""
+    """A handler would not run, because the main thread keeps waiting."""
     with subprocess.Popen([sys.executable, "-c", BESIDE]) as child:
         try:
             assert child.wait(60) == 0

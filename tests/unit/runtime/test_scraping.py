@@ -1,4 +1,4 @@
-"""Who reads metrics: whom the API server lets, whatever fails; strangers neither flood it nor keep scrapers out."""
+"""Which clients may read metrics: those that the API server allows. Strangers neither flood nor block the server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALLOWED, UNKNOWN, DENIED, UNAVAILABLE = (
 
 @dataclass
 class Reviewed:
-    """An API server that knows these tokens, a gate before it, and a clock."""
+    """An API server that knows these tokens, a gate in front of it, and a clock."""
 
     says: dict[str, ScrapeVerdict] = field(default_factory=lambda: {"prometheus": ALLOWED, "tenant": DENIED})
     away: bool = False

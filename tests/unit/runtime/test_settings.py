@@ -128,7 +128,7 @@ def test_what_kubelet_puts_there_for_our_services_is_not_a_setting() -> None:
 
 
 def ignore(text: str) -> None:
-    """What another test looks at."""
+    """A setting that another test checks."""
 
 
 RENAMED = {

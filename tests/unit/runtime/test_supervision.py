@@ -1,4 +1,4 @@
-"""When a worker that fails is started again, and when it counts as broken."""
+"""When a failing worker is restarted, and when it counts as broken."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_step_that_succeeds_again_is_well_at_once() -> None:
 
 
 class Waited(threading.Event):
-    """A stop that comes after so many waits, and no time passes."""
+    """A stop that comes after this many waits, without any time passing."""
 
     def __init__(self, clock: Clock, waits: int) -> None:
         super().__init__()

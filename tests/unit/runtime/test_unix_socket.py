@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: what the server accepts, and what the client makes of every failure."""
+"""HTTP over a unix socket: what the server accepts, and how the client handles every failure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_is_answered(client: UnixClient, method: str, target: str, body: bytes, 
 
 
 def raw(path: Path, *pieces: bytes) -> bytes:
-    """What a client gets that sends exactly these bytes and then waits for the end."""
+    """What a client receives that sends exactly these bytes and then waits for the end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         made.settimeout(5)
         made.connect(str(path))
@@ -210,7 +210,7 @@ def test_nobody_there_is_unreachable(path: Path) -> None:
 
 
 class Peer:
-    """A server by hand: runs one function for each accepted connection, in turn."""
+    """A handwritten server: runs one function for each accepted connection, in turn."""
 
     def __init__(self, path: Path, *turns: Callable[[socket.socket], None]) -> None:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,7 +1,7 @@
 """
-A played cluster: nodes and pods as other systems leave them, and the recording of what happens to them.
+A simulated cluster: nodes and pods as other systems leave them, and the recording of what happens to them.
 
-HAMi's nodes are those of the benchmark's own side, so that both read the same form.
+HAMi's nodes are those of the benchmark's side for HAMi, so that both read the same format.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plain_node(name: str, **labels: str) -> JSON:
 
 
 def hami_node(name: str, cards: int = 4, mib: int = 81920, splits: int = 10) -> JSON:
-    """As HAMi's agent leaves it."""
+    """A node as HAMi's agent leaves it."""
     node = plain_node(name, gpu="on")
     hami.dress(node)
     listed = [
@@ -57,7 +57,7 @@ def hami_node(name: str, cards: int = 4, mib: int = 81920, splits: int = 10) -> 
 
 
 def nvidia_node(name: str, cards: int = 4, mib: int = 15360, replicas: int = 1, model: str = "Tesla-T4") -> JSON:
-    """As NVIDIA's device plugin and feature discovery leave it, time-sliced where there are several replicas."""
+    """A node as NVIDIA's device plugin and feature discovery leave it, time-sliced if there are several replicas."""
     node = plain_node(name)
     kai.dress(node)
     sliced = replicas > 1
@@ -86,7 +86,7 @@ def pod(
     bound: float | None = None,
     owner: str = "train",
 ) -> JSON:
-    """A pod of a Job, as a watch brings it."""
+    """A pod of a Job, as a watch delivers it."""
     conditions = []
     if node:
         since = moments.stamp(created if bound is None else bound)
@@ -135,7 +135,7 @@ def hami_pod(name: str, created: float = START, *, mib: int, card: str = "", nod
 
 
 class Played:
-    """What happens, recorded as it happens."""
+    """What happens, recorded when it happens."""
 
     def __init__(self, *nodes: JSON, recorder: Recorder | None = None, at: float = START) -> None:
         self.recorder = recorder or Recorder()
@@ -149,7 +149,7 @@ class Played:
         self.records += records
 
     def runs(self, name: str, created: float, on: float, until: float | None, **what: Any) -> None:
-        """A pod of HAMi's that is created, gets its card, and ends by itself."""
+        """A pod of HAMi that is created, gets its card, and ends by itself."""
         given = {**what, "bound": on}
         card, node = given.pop("card"), given.pop("node")
         self.see(hami_pod(name, created, **{**what, "card": "", "node": ""}), created)
@@ -165,7 +165,7 @@ class Played:
         return [encode(record) for record in self.records]
 
     def window(self, until: float | None = None) -> DemandWindow:
-        """What is read of it, up to this time at least."""
+        """The window that is read from it, up to this time at least."""
         found = demand_of(self.lines())
         if until is None:
             return found

@@ -1,4 +1,4 @@
-"""What is recorded, what is not, and what a recording says after a kill."""
+"""What is recorded, what is not, and what a recording contains after a kill."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_node_is_written_again_only_when_it_changes() -> None:
 
 @given(st.lists(st.sampled_from("abcd"), max_size=40), st.integers(0, 3))
 def test_a_snapshot_is_read_as_all_that_was_before_it(order: list[str], cut: int) -> None:
-    """Whatever happens: the live pods of a file that begins anywhere are those of the whole recording."""
+    """In any history, the live pods of a file that begins at any point are those of the whole recording."""
     cluster = Played(played.hami_node("n"))
     rng, at = random.Random(cut), START
     for name in order:

@@ -1,4 +1,6 @@
-"""The recorded demand through admission and the allocator's core: who waits, how long, and which cards are used."""
+"""
+The recorded demand through admission and the allocator's core: which pods wait, how long, and which cards are used.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def test_each_pod_runs_as_long_as_it_did() -> None:
 def test_a_pod_without_room_waits_until_a_card_is_free() -> None:
     cluster = Played(played.hami_node("n", cards=1))
     cluster.runs("first", START + 10, START + 20, START + 1020, mib=60000, card="GPU-n-0", node="n")
-    # HAMi scaled the memory, or the annotation was forged: both were on one card.
+    # HAMi scaled the memory, or the annotation was forged: both pods were on one card.
     cluster.runs("second", START + 30, START + 40, START + 2000, mib=60000, card="GPU-n-0", node="n")
     window = cluster.window()
     fates = {fate.uid: fate for fate in replayed(window).pods.values()}
@@ -86,7 +88,7 @@ def test_what_admission_refuses_is_told_with_its_cure() -> None:
 
 
 def test_pods_without_a_gpu_take_their_room() -> None:
-    """Two pods fit by their cards, and not by the CPU that others leave."""
+    """Two pods fit on their cards, but the CPU that others leave is not enough for both."""
     cluster = Played(played.hami_node("n"))
     big = played.pod("besides", START + 1, node="n", phase="Running")
     big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "62"
@@ -151,7 +153,7 @@ def test_groups_of_kai_are_cards() -> None:
 
 
 class _Checked(VirtualCluster):
-    """Looks at every card after each moment."""
+    """Checks every card after each moment."""
 
     def _settle(self) -> None:
         super()._settle()

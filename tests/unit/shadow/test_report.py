@@ -17,7 +17,9 @@ from tests.unit.shadow.played import START, Played
 
 
 def cluster() -> Played:
-    """Two teams on four cards that HAMi shares: one spreads, and the annotations of one card add up beyond it."""
+    """
+    Two teams on four cards that HAMi shares: one team spreads its pods, and the annotations on one card exceed it.
+    """
     found = Played(played.hami_node("n"))
     for at in range(4):
         found.runs(f"p-{at}", START + 10, START + 20, START + 3620, mib=10000, card=f"GPU-n-{at}", node="n")

@@ -1,4 +1,4 @@
-"""What is read of nodes and pods of other systems, and what is not believed."""
+"""What is read from nodes and pods of other systems, and what is ignored."""
 
 from __future__ import annotations
 

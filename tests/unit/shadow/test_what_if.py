@@ -26,7 +26,7 @@ def with_changes(cluster: Played, until: float, **given: Any) -> Fates:
 
 
 def crowded(pods: int = 6) -> Played:
-    """Pods that want half of a card each, on one node with two cards; all stay."""
+    """Pods that request half of a card each, on one node with two cards; all of them stay."""
     cluster = Played(played.hami_node("n", cards=2))
     for at in range(pods):
         cluster.see(played.hami_pod(f"p-{at}", START + 10 + at, mib=40960), START + 10 + at)

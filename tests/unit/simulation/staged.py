@@ -1,4 +1,4 @@
-"""Functions as tasks of a host, run to their end under a seed."""
+"""Runs functions as tasks of a host, to their end, with a seed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ kernels = st.builds(
     st.integers(0, 1 << 32),
     st.sampled_from((0.0, 0.1, 0.5)),
 )
-"""A schedule: who runs next, and how likely a task loses its turn."""
+"""A schedule: which task runs next, and how likely a task loses its turn."""
 
 
 def fresh(seed: int | str = 1, preempt: float = 0.0) -> Kernel:
-    """The kernel of a new simulation, which primitives use from now on."""
+    """The kernel of a new simulation. Primitives use it from now on."""
     return scheduler.activate(Kernel(seed, preempt=preempt))
 
 
 def staged(kernel: Kernel, *tasks: Callable[[], object], host: Host | None = None) -> None:
-    """Run them alongside each other until all have ended. Raises what one raises, and `Deadlock`."""
+    """Run them at the same time until all have ended. Raises what one of them raises, and `Deadlock`."""
     host = host or Host("host", kernel.seed)
     left = [kernel.spawn(host, task, f"task-{number}") for number, task in enumerate(tasks)]
     kernel.run(HOUR, lambda: all(task.done for task in left))
@@ -43,7 +43,7 @@ def staged(kernel: Kernel, *tasks: Callable[[], object], host: Host | None = Non
 
 
 def answer(kernel: Kernel, task: Callable[[], Any]) -> Any:
-    """What the function returns as the only task."""
+    """What the function returns when it is the only task."""
     answers: list[Any] = []
     staged(kernel, lambda: answers.append(task()))
     return answers[0]

@@ -1,4 +1,4 @@
-"""What an import gives a module of ours, what its members do, and how a mutant is made."""
+"""What an import gives one of our modules, what its members do, and how a mutant is created."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_errors_and_constants_are_pythons_own() -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package that the loader loads, in which `clock` is a default and `limit` a number."""
+    """A package for the loader, in which `clock` is a default and `limit` a number."""
     folder = tmp_path / "webhook"
     folder.mkdir()
     (folder / "__init__.py").write_text("")

@@ -1,4 +1,4 @@
-"""No clock, thread, chance or socket of Python's own reaches a program of the simulation."""
+"""None of Python's own clocks, threads, random numbers or sockets reaches a program of the simulation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOADED = (
     "playground.machinery.cluster",
     "playground.programs.installing",
 )
-"""What the simulation starts; the rest comes with it."""
+"""The modules that the simulation starts; they import the rest."""
 
 PLANTED = {
     "a module": "app.planted = time",
@@ -100,13 +100,13 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[str]]:
-    """What is found in the programs, and with each thing planted."""
+    """The findings in the programs, and the findings with each planted object."""
     answers: dict[str, list[str]] = told(_LOOK.format(loaded=LOADED, planted=PLANTED))
     return answers
 
 
 def told(script: str, *arguments: str) -> Any:
-    """What the script prints as JSON, in a process of its own."""
+    """What the script prints as JSON, in its own process."""
     command, environment = [sys.executable, "-c", script, *arguments], {**os.environ, "PYTHONPATH": str(TOP)}
     done = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -118,7 +118,7 @@ def test_the_programs_reach_nothing_real(found: dict[str, list[str]]) -> None:
 
 
 def test_programs_that_run_hold_nothing_real() -> None:
-    """Also what is imported late, and what objects are made of."""
+    """This includes late imports, and the parts of objects."""
     assert told(_RUN) == ["", []]
     _, wrong = told(_RUN, "planted")
     assert len(wrong) == 1
@@ -126,7 +126,7 @@ def test_programs_that_run_hold_nothing_real() -> None:
 
 
 def test_hosts_share_no_lock_but_that_of_a_default_that_none_of_them_takes(found: dict[str, list[str]]) -> None:
-    """`World.kube` gives each client an `Oversized` of its own."""
+    """`World.kube` gives each client its own `Oversized`."""
     assert len(found["shared"]) == 1
     assert "oversized" in found["shared"][0]
 
@@ -137,7 +137,7 @@ def test_what_is_planted_is_found(what: str, found: dict[str, list[str]]) -> Non
     assert "planted" in found[what][0]
 
 
-# -- what is not imported in the place of something simulated ---------------------------------------------------------
+# -- real modules that are not replaced by simulated ones -------------------------------------------------------------
 
 MACHINE = {
     "os": (
@@ -155,7 +155,7 @@ MACHINE = {
     "time": ("clock_gettime_ns", "clock_getres", "get_clock_info"),
     "sys": ("modules", "setswitchinterval"),
 }
-"""Members that tell of this machine or process, or lead around the loader."""
+"""Members that reveal this machine or process, or that bypass the loader."""
 SOCKETS = (
     "asyncio",
     "multiprocessing",
@@ -185,7 +185,7 @@ EXCUSED = {
     "playground/engines/": "other projects' programs",
     "playground/tenants/": "the demonstration of tenants",
 }
-"""Files and folders, and why a simulation does not run what they do there."""
+"""Files and folders, and why a simulation does not run their calls."""
 
 
 def _sources() -> Iterator[Path]:
@@ -208,7 +208,7 @@ def _reaches(tree: ast.AST) -> Iterator[str]:
 
 
 def _excuse(path: str) -> str | None:
-    """The entry that excuses the file."""
+    """The entry that covers the file."""
     if path.endswith("/__main__.py"):
         return "*/__main__.py"
     return next((each for each in EXCUSED if path == each or (each.endswith("/") and path.startswith(each))), None)

@@ -1,4 +1,6 @@
-"""What threads wait with, compared with the obvious model under random schedules, and with Python's own."""
+"""
+The primitives that threads wait with, compared with the obvious model under random schedules, and with Python's own.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from tests.unit.simulation.staged import answer, fresh, futures, kernels, queues
 
 Spans = list[tuple[int, int]]
 spans = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=5)
-"""For each task: milliseconds until it begins, and for which it holds what it takes."""
+"""For each task: after how many milliseconds it begins, and for how many it holds what it takes."""
 waits = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=5)
-"""For each task: milliseconds until it begins, and for how many it waits at most."""
+"""For each task: after how many milliseconds it begins, and how many it waits at most."""
 SLACK = 0.001
-"""Seconds that turns of others may add."""
+"""Seconds that other tasks' turns may add."""
 
 
 def each(tasks: Sequence[Any], run: Callable[..., object]) -> list[Callable[[], object]]:
-    """A task for each: `run` with its number and its values."""
+    """One task for each of the values: `run` with its number and its values."""
     return [lambda n=n, values=values: run(n, *values) for n, values in enumerate(tasks)]  # type: ignore[misc]
 
 
@@ -35,7 +37,7 @@ def pause(milliseconds: int) -> None:
 
 
 class Inside:
-    """Counts who is inside, and how many have been at once."""
+    """Counts the tasks inside, and their maximum at one time."""
 
     def __init__(self) -> None:
         self.now = self.most = self.ever = 0
@@ -110,7 +112,7 @@ def test_an_owner_enters_again_and_leaves_as_often(kernel: Kernel, tasks: Spans)
 @pytest.mark.parametrize("kind", ["Lock", "RLock", "Semaphore"])
 @given(kernels, waits, st.integers(0, 8))
 def test_who_waits_for_a_lock_gives_up_in_time(kind: str, kernel: Kernel, tasks: Spans, held: int) -> None:
-    """One holds it first; it is free for others only after that, and they keep it for no time."""
+    """One task holds it first. It is free for others only after that, and they release it at once."""
     lock: Any = getattr(threading, kind)()
     found: list[tuple[bool, float, float]] = []
 
@@ -141,7 +143,7 @@ def test_who_waits_for_a_lock_gives_up_in_time(kind: str, kernel: Kernel, tasks:
     kernels, st.lists(st.sampled_from((0, 0, 0, 1, 3)), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 3)
 )
 def test_no_wake_up_is_lost_between_makers_and_takers(kernel: Kernel, made: list[int], takers: int, room: int) -> None:
-    """A buffer with two conditions of one lock, each notified once for each item: a lost one leaves a task waiting."""
+    """A buffer with two conditions on one lock, each notified once for an item; a lost one leaves a task waiting."""
     lock = threading.Lock()
     filled, emptied = threading.Condition(lock), threading.Condition(lock)
     buffer, taken = deque[int](), list[int]()
@@ -232,7 +234,7 @@ def test_what_ends_an_earlier_wait_does_not_end_the_next(patience: float) -> Non
 
 
 def test_a_wait_that_is_woken_in_vain_ends_at_its_time() -> None:
-    """Each release goes to one who was faster, so the one who waits is woken repeatedly."""
+    """A faster task takes each release, so the waiting one is woken repeatedly."""
     kernel, lock = fresh(), threading.Lock()
     found: list[tuple[bool, float]] = []
 
@@ -283,12 +285,12 @@ def test_a_queue_gives_all_in_the_order_of_their_coming(
 
 
 brief = st.sampled_from((0, 0, 0, 1, 2))
-"""Milliseconds, so that much happens at the same time."""
+"""Milliseconds; there are few values, so that many things happen at the same time."""
 
 
 @given(kernels, st.lists(brief, max_size=8), st.lists(brief, max_size=8), st.integers(1, 2))
 def test_a_queue_with_an_end_is_never_longer(kernel: Kernel, puts: list[int], gets: list[int], most: int) -> None:
-    """Makers and takers that do not wait forever: what does not fit is Full, what is not there is Empty."""
+    """Producers and consumers with timeouts: an item that does not fit raises Full, a missing one raises Empty."""
     queue, went, longest = queues.Queue(most), list[int](), 0
     full, empty = 0, 0
 
@@ -430,7 +432,7 @@ def test_a_thread_that_fails_tells_the_excepthook_of_its_host() -> None:
     assert sorted(told) == ["a: ZeroDivisionError in worker", "b: ZeroDivisionError in worker"]
 
 
-# -- as Python's own --------------------------------------------------------------------------------------------------
+# -- compared with Python's own ---------------------------------------------------------------------------------------
 
 Call = tuple[str, tuple[Any, ...]]
 CALLS: dict[str, tuple[Call, ...]] = {
@@ -452,7 +454,7 @@ CALLS: dict[str, tuple[Call, ...]] = {
     "SimpleQueue": (("put", (1, False)), ("get", (False,)), ("get_nowait", ()), ("qsize", ()), ("empty", ())),
 }
 MOST = {"Queue": (2,)}
-"""With which arguments it is made."""
+"""The arguments of its constructor."""
 
 
 def told(primitive: Any, calls: list[Call]) -> list[str]:

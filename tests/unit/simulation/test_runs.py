@@ -1,4 +1,4 @@
-"""One seed is one run, in whatever process; and a run that does not end tells where its tasks are."""
+"""One seed is one run, in any process; and a run that does not end shows where its tasks are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def simulation(hash_seed: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def hashes(process: subprocess.Popen[str]) -> Lines:
-    """What it prints up to its end."""
+    """What it prints until its end."""
     out, _ = process.communicate()
     assert process.returncode == 0, out
     return out.splitlines()
@@ -50,11 +50,11 @@ def test_a_seed_is_one_run_under_any_hash_seed_and_after_an_interruption(tmp_pat
         assert [*before, *hashes(continued)] == whole
 
 
-# -- where two runs part ----------------------------------------------------------------------------------------------
+# -- where two runs differ --------------------------------------------------------------------------------------------
 
 
 def played(tasks: list[str], hashes: list[str]) -> Run:
-    """A run whose turns are those tasks, with a checkpoint after each thousand."""
+    """A run whose turns are those tasks, with a checkpoint after every thousand turns."""
 
     def run(*arguments: str) -> Lines:
         if arguments == ("--checkpoints",):
@@ -159,7 +159,7 @@ print("\\n====\\n".join(found[text].violation for text in sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def violations() -> dict[str, str]:
-    """What is told of each run that is stuck."""
+    """What is reported about each stuck run."""
     command = [sys.executable, "-c", _PLAY, *STUCK.values(), RESTS]
     done = subprocess.run(command, cwd=TOP, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -167,7 +167,7 @@ def violations() -> dict[str, str]:
 
 
 def test_a_process_that_waits_for_its_forks_is_not_stuck(violations: dict[str, str]) -> None:
-    """Its simulation stands still for longer than a turn may take."""
+    """Its simulation pauses for longer than a turn may take."""
     assert violations[RESTS] == RESTS
 
 

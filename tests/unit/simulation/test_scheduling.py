@@ -1,5 +1,6 @@
-"""Which task is next, when time continues, and what happens to hosts that are killed, paused or have their own
-clocks."""
+"""
+Which task is next, when time continues, and what happens to hosts that are killed, paused or have their own clocks.
+"""
 
 from __future__ import annotations
 
@@ -165,13 +166,13 @@ def _semaphore() -> Wait:
 
 
 WAITS = {"a lock": _lock, "a semaphore": _semaphore}
-"""Each as a wait, and what ends one."""
+"""Each kind of wait, and what ends it."""
 
 
 @pytest.mark.parametrize("make", WAITS.values(), ids=WAITS.keys())
 @pytest.mark.parametrize("seed", range(6))
 def test_a_turn_that_a_killed_host_was_given_goes_to_another(seed: int, make: Callable[[], Wait]) -> None:
-    """The killed one waits first, is woken, and is killed before its turn."""
+    """The killed task waits first, is woken, and is killed before its turn."""
     kernel = fresh(seed)
     wait, end = make()
     doomed, other = Host("doomed", 1), Host("other", 1)
@@ -229,7 +230,7 @@ def test_a_wait_that_ends_in_a_pause_keeps_its_result() -> None:
 
 
 def _clocks_after_ten_seconds(host: Host) -> tuple[float, float, float]:
-    """How far the monotonic clock and the wall clock have gone in a sleep of ten seconds, and virtual time."""
+    """How far the monotonic clock and the wall clock advance during a sleep of ten seconds, and virtual time."""
     kernel, found = fresh(), list[tuple[float, float, float]]()
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""The reference runs do every kind of write, and the points find defects that are planted."""
+"""The reference runs do every kind of write, and the points find planted defects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOP = Path(__file__).resolve().parents[3]
 
 
 def ran(*arguments: str) -> tuple[int, str]:
-    """A process of its own, since the simulation loads our packages in its own way."""
+    """Runs in its own process, because the simulation loads our packages differently."""
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=TOP,

@@ -1,4 +1,4 @@
-"""Every call by which our programs write is a kind of the enumeration, and is told from the others by what it sends."""
+"""Every writing call of our programs is a kind of the enumeration, and differs from the others in what it sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scenes have seen, played in a process whose modules are those of the simulation."""
+"""What scenes observe, run in a process whose modules are those of the simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOP = Path(__file__).resolve().parents[3]
 
 
 class Played:
-    """Scenes as they come from the process; a test waits for its own only."""
+    """Scenes as the process delivers them. A test waits only for its own scene."""
 
     def __init__(self, lines: IO[str]) -> None:
         self._lines = lines
@@ -24,7 +24,7 @@ class Played:
         self._seen: dict[str, JSON] = {}
 
     def of(self, scene: str) -> JSON:
-        """What a scene has seen. The test fails where its run violated an invariant, or did not come to rest."""
+        """What a scene has observed. The test fails if its run violated an invariant, or did not come to rest."""
         while scene not in self._seen:
             self._seen.update(json.loads(self._lines.readline()))
         assert not self._seen[scene]["violation"]
@@ -34,7 +34,7 @@ class Played:
 
 @pytest.fixture(scope="session")
 def played() -> Iterator[Played]:
-    """The process that plays all scenes, one after the other."""
+    """The process that runs all scenes, one after another."""
     command = [sys.executable, "-m", "tests.unit.simulation_faults.staging"]
     with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -44,5 +44,5 @@ def played() -> Iterator[Played]:
 
 @pytest.fixture(scope="session")
 def seen(played: Played) -> Callable[[str], JSON]:
-    """What a scene has seen."""
+    """What a scene has observed."""
     return played.of

@@ -1,4 +1,4 @@
-"""What each fault does, seen from where a program or a user stands."""
+"""What each fault does, as a program or a user sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCENES: dict[str, Scene] = {}
 
 
 def scene(name: str) -> Callable[[Scene], Scene]:
-    """Register a scene under the name of its fault, with what tells it from others of the same fault."""
+    """Register a scene under the name of its fault, with what distinguishes it from others of the same fault."""
 
     def register(function: Scene) -> Scene:
         SCENES[name] = function
@@ -34,7 +34,7 @@ def scene(name: str) -> Callable[[Scene], Scene]:
 
 
 def _requests(fate: str, **more: object) -> Scene:
-    """A write of the leader's host while the fault lasts, then whether it is stored, and a write afterwards."""
+    """A write of the leader's host during the fault, whether it is stored, and a write afterwards."""
 
     def play(stage: Stage) -> JSON:
         leader = stage.leader
@@ -87,7 +87,7 @@ def _half(stage: Stage) -> JSON:
 
 
 def _watches(name: str, **more: object) -> Scene:
-    """A ConfigMap before the fault, one while it lasts, and one after it, by a watch of the leader's and of another."""
+    """A ConfigMap before, during and after the fault, through a watch of the leader and one of another program."""
 
     def play(stage: Stage) -> JSON:
         leader = stage.leader
@@ -148,7 +148,7 @@ SCENES["watches.coalesced"] = _watches("watches.coalesced")
 
 
 def _reached(stage: Stage, name: str) -> JSON:
-    """What a write of each allocator's host gives."""
+    """The result of a write from each allocator's host."""
     return {
         each.name: stage.tried(stage.client(each), f"{name}-{each.name}")["error"] for each in stage.world.allocators
     }
@@ -503,7 +503,7 @@ SCENES["admission.one"] = _admission("admission.one", webhook="webhook-1")
 
 
 def _expired(*, renewed: float = 60.0, kept: float = 0.0) -> Scene:
-    """The second webhook has the new certificate after that many seconds; connections stay open for `kept`."""
+    """The second webhook has the new certificate after that many seconds; connections stay open for `kept` seconds."""
     mounted = {"webhook-0": 60.0, "webhook-1": renewed}
     return _admission("certificate.expired", secret=60.0, mounted=mounted, open=kept)
 
@@ -519,7 +519,7 @@ GPUNODES = f"{names.GPUNODE_PLURAL}.{names.GROUP}"
 
 
 def _cards(stage: Stage) -> list[JSON]:
-    """What the agent has published of n1's cards."""
+    """What the agent has published about n1's cards."""
     found = stage.world.api.store.get(GPUNODES, ("", "n1")) or {}
     gpus = (found.get("status") or found.get("spec") or {}).get("gpus") or []
     return [dict(each) for each in gpus]

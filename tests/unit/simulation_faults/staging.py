@@ -1,9 +1,9 @@
 """
-Scenes: a small cluster, one fault, and what was seen of it; played in processes that have the simulation's modules.
+Scenes: a small cluster, one fault, and what it observed. They run in processes that have the simulation's modules.
 
     python -m tests.unit.simulation_faults.staging
 
-prints the names of all `SCENES`, then a line for each as it ends: what it has seen, and what its run violated.
+prints the names of all `SCENES`, then a line for each when it ends: what it has observed, and what its run violated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stage:
         return leader
 
     def begin(self, name: str, /, **arguments: object) -> Callable[[], None]:
-        """Begin the fault of that name; the returned function ends it."""
+        """Begin the fault of that name. Returns a function that ends it."""
         return FAULTS[name].begin(self.run, arguments) or (lambda: None)
 
     def wait(self, seconds: float) -> None:
@@ -67,11 +67,11 @@ class Stage:
         return self.world.kube(program.host, ADMIN)
 
     def beside(self, task: Callable[[], None]) -> None:
-        """Start a task alongside the scene."""
+        """Start a task that runs at the same time as the scene."""
         self.run.kernel.spawn(self.world.admin, task, "beside")
 
     def tried(self, kube: Kube, name: str) -> JSON:
-        """Create a ConfigMap of that name: the error, its status, its patience, and the seconds that it took."""
+        """Create a ConfigMap. Returns the error, its status, the wait that it asks for, and the seconds taken."""
         began = self.now()
         error: KubeError | None = None
         try:
@@ -90,7 +90,7 @@ class Stage:
         return self.world.api.store.get(kind, ("team-a", name)) is not None
 
     def pod(self, name: str) -> str:
-        """Create a pod that asks for a share; the error's name, or nothing."""
+        """Create a pod that requests a share. Returns the error's name, or an empty text."""
         limits = {"gpufraction.io/gpu-memory": "1Gi"}
         container = {"name": "main", "image": "cuda", "resources": {"limits": limits}}
         document = {"metadata": {"name": name}, "spec": {"containers": [container]}}
@@ -102,7 +102,7 @@ class Stage:
 
 
 class Watcher:
-    """Reads ConfigMaps by a watch of a program's from now on, and keeps what came and when."""
+    """Reads ConfigMaps from now on through a watch of a program, and records what arrived and when."""
 
     def __init__(self, stage: Stage, program: Program) -> None:
         self.came: dict[str, float] = {}
@@ -141,13 +141,13 @@ def _playing(scenes: Mapping[str, Scene]) -> Callable[[Plan], Outcome]:
 
     operation = Operation("scene", 1, lambda draw: None, act)
     feature = Feature("scenes", operations=(operation,), goals=(Goal("the scene has ended", playing),))
-    # What the meters count is judged by the faults of the plan, and a scene's plan has none.
+    # The meters are checked by the plan's faults, and a scene's plan has none.
     others = [each for each in FEATURES if each.name != "metering"]
     return lambda plan: Run(plan, (*others, feature)).play()
 
 
 def main() -> int:
-    """Play every scene."""
+    """Run every scene."""
     from tests.unit.simulation_faults.scenes import SCENES
 
     print(json.dumps(list(SCENES)), flush=True)

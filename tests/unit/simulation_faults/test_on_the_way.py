@@ -1,4 +1,4 @@
-"""Faults of requests, watches and links do what they say, to whom they are aimed at, and no longer than they last."""
+"""Faults of requests, watches and links do what they say, to their targets, and no longer than they last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FATES = {
     "requests.twice": ({""}, True, True),
     "requests.slow": ({""}, True, True),
 }
-"""By scene: how writes end for their client, whether the last one is stored then, and whether all are in the end."""
+"""By scene: results of writes for their client, whether the last one is stored then, and all in the end."""
 
 
 @pytest.mark.parametrize("scene", FATES)

@@ -15,7 +15,7 @@ TOP = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def rows() -> list[list[str]]:
-    """The cells of `python -m tests.simulation --table`, without its head."""
+    """The cells of `python -m tests.simulation --table`, without its header."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--table"], cwd=TOP, capture_output=True, text=True, check=True
     )
@@ -23,7 +23,7 @@ def rows() -> list[list[str]]:
 
 
 ENUMERATED = frozenset({"crash-at", "hide-at", "pod.stored-late"})
-"""Those that strike a chosen write; `tests/unit/simulation_enumeration` shows what they do."""
+"""Faults that strike a chosen write; `tests/unit/simulation_enumeration` shows what they do."""
 
 
 def test_no_cell_of_the_table_of_faults_is_empty(rows: list[list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""A run without a cluster: what goals and invariants look at, as values."""
+"""A run without a cluster: the objects that goals and invariants read, as values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FakeStore:
 
 
 def run(store: FakeStore | None = None, **programs: Any) -> Any:
-    """A `Run` with this store; `programs` are allocators' controllers by name, and the first one leads."""
+    """A `Run` with this store. `programs` are allocators' controllers by name; the first one leads."""
     allocators = [_program(name.replace("_", "-"), controller) for name, controller in programs.items()]
     world = SimpleNamespace(
         api=SimpleNamespace(store=store or FakeStore()),

@@ -1,4 +1,4 @@
-"""A card that is booked twice is found at its commit, or at rest where a pod came late."""
+"""A card that is allocated twice is found at its commit, or at rest if a pod came late."""
 
 from __future__ import annotations
 

@@ -63,13 +63,13 @@ def invariants(store: FakeStore) -> list[Callable[[Change], str | None]]:
 
 
 def told(store: FakeStore, *changes: Change) -> list[str]:
-    """What the invariants say of the changes."""
+    """What the invariants report about the changes."""
     holding = invariants(store)
     return [wrong for each in changes for holds in holding if (wrong := holds(each)) is not None]
 
 
 def left(**objects_of: list[JSON]) -> list[str]:
-    """What the goal says of these."""
+    """What the goal reports about these."""
     goal = claims.FEATURE.goals[0]
     return goal.missing(run(FakeStore(**objects_of)))
 

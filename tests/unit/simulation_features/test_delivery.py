@@ -1,4 +1,4 @@
-"""A ResourceClaim that is not its pod's share is found, and so is one without a pod."""
+"""A ResourceClaim that differs from its pod's share is found, and so is one without a pod."""
 
 from __future__ import annotations
 

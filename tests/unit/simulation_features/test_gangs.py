@@ -1,4 +1,4 @@
-"""A gang that starts in part, at admission, or stays in halves is found."""
+"""A gang that starts in part or at admission, or that stays incomplete, is found."""
 
 from __future__ import annotations
 

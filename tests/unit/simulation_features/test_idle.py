@@ -1,4 +1,4 @@
-"""An idle pod that is evicted and may stay, and one that is not evicted, are found."""
+"""An idle pod that is evicted although it may stay, and one that is wrongly not evicted, are found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reported(*uids: str) -> JSON:
 
 
 class Clock:
-    """Of a run without a cluster."""
+    """The clock of a run without a cluster."""
 
     def __init__(self) -> None:
         self.run = run()
@@ -44,7 +44,7 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A pod that agreed to give way after 5 s, is idle and was warned 10 s ago, while another waits."""
+    """A pod that agreed to give way after 5 s, is idle and was warned 10 s ago, while another pod waits."""
     found = Clock()
     found.judge.take(change("pods", asking("notebook", after="5s")))
     found.judge.take(change("pods", asking("waits", gated=True)))

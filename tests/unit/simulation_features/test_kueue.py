@@ -1,4 +1,4 @@
-"""An answer to Kueue that is not so, and one that nobody gives, are found."""
+"""A wrong answer to Kueue, and a missing one, are found."""
 
 from __future__ import annotations
 

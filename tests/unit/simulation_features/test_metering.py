@@ -1,4 +1,4 @@
-"""Time that is counted twice, or by nobody, is found."""
+"""Time that is counted twice, or not at all, is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations are drawn as plans can hold them, and the rest of the invariants can fail."""
+"""Operations are drawn in a form that plans can hold, and the remaining invariants can fail."""
 
 from __future__ import annotations
 

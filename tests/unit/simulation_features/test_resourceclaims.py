@@ -47,7 +47,7 @@ def claim(**status: Any) -> JSON:
 
 
 def missing(pods: list[JSON], claims: list[JSON], notes: JSON | None = None) -> list[str]:
-    """What the goal says of a cluster with these. `notes`: of the run."""
+    """What the goal reports about a cluster with these objects. `notes`: of the run."""
 
     def scan(resource: str) -> list[JSON]:
         return pods if resource == "pods" else claims

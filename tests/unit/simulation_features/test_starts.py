@@ -1,4 +1,4 @@
-"""Two engines that start on one card at once are found."""
+"""Two engines that start on one card at the same time are found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def engine(name: str, *, alone: bool = True) -> JSON:
-    """An engine that has its share on the one card."""
+    """An engine with its share on the only card."""
     made = pod(name).uid(f"uid-{name}").asks("gpufraction.io/gpu-memory", "1Gi")
     made = made.annotated(names.START, names.ALONE) if alone else made
     answer = SchedulerHarness([node("n").gpus(1)]).controller.reserve(question(made))

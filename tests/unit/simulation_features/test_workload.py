@@ -1,4 +1,4 @@
-"""A pod that is forgotten is found."""
+"""A forgotten pod is found."""
 
 from __future__ import annotations
 

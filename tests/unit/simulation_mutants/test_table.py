@@ -1,4 +1,4 @@
-"""The table of mutants fits the code: each applies, is still Python, and has a name and a promise of its own."""
+"""The table of mutants matches the code: each applies, is still valid Python, and has its own name and promise."""
 
 from __future__ import annotations
 

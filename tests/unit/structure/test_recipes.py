@@ -1,4 +1,4 @@
-"""The page of recipes: its files are there, its table has their numbers, and no file is left out that lists entries."""
+"""The page of recipes: its files exist, its table has their numbers, and no file that lists all entries is missing."""
 
 from __future__ import annotations
 

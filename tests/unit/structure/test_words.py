@@ -1,4 +1,4 @@
-"""The check of words finds each pattern where it is planted, nothing in code, and nothing in the tree."""
+"""The check of words finds each planted pattern, and finds nothing in code and nothing in the tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EACH = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.instead)
 
 
 def tree(top: Path, **files: str) -> Path:
-    """A tree with these files; `__` in a name stands for a folder."""
+    """A tree with these files; `__` in a name separates folders."""
     for name, text in files.items():
         path = top / (name.replace("__", "/") + (".py" if name.startswith("runtime") else ".md"))
         path.parent.mkdir(parents=True, exist_ok=True)

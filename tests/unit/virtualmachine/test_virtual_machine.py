@@ -1,4 +1,4 @@
-"""The virtual machine of the node's tests: what it takes, how QEMU is started, and what the tests come to."""
+"""The virtual machine of the node's tests: what it needs, how QEMU is started, and the results of the tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MACHINE = {"kernel": "6.12"}
 
 
 def line(**changes: object) -> list[str]:
-    """What starts QEMU, with two folders."""
+    """The command that starts QEMU, with two folders."""
     shares = [Share("rw", Path("/a"), "/a", writable=True), Share("ro", Path("/b"), "/run/b")]
     given = {"accelerator": "tcg", "memory": 4096, "port": 2222, "key": "ssh-ed25519 AAAA", "shares": shares}
     paths = {"monitor": Path("/m"), "console": Path("/c")}
@@ -165,6 +165,6 @@ def test_the_tests_learn_how_to_reach_it(tmp_path: Path) -> None:
 
 
 def test_what_a_command_prints_and_its_status_come_back(tmp_path: Path) -> None:
-    """The words are those that were given, whatever is in them: a shell is what ssh has them read by."""
+    """The words arrive as given, whatever they contain, although ssh lets a shell read them."""
     way = Access(("sh", "-c"), tmp_path, "", "")
     assert way.run(["sh", "-c", 'cat; echo "$0"; exit 3', "a  'b"], text="in\n") == (3, "in\na  'b\n")

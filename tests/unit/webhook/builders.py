@@ -1,4 +1,4 @@
-"""Pods, reviews and answers for the webhook's tests, in few words."""
+"""Pods, reviews and answers for the webhook's tests, in short form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT = Wait("NoRoom", "0 of 3 GPU nodes fit: 2 short of memory (largest free 512
 
 
 def container(name: str = "main", /, *, env: list[JSON] | None = None, **limits: str) -> JSON:
-    """A container; limits are given as `aliyun_com__gpu_mem="5"`: `__` is the slash and `_` before it a dot."""
+    """A container. Limits are given as `aliyun_com__gpu_mem="5"`: `__` is the slash, and `_` before it is a dot."""
     made: JSON = {"name": name, "image": "nvidia/cuda:12.4.1-base-ubuntu22.04"}
     if limits:
         made["resources"] = {"limits": {_resource(key): value for key, value in limits.items()}}
@@ -39,7 +39,7 @@ def _resource(key: str) -> str:
 def pod(
     *containers: JSON, annotations: dict[str, str] | None = None, init: list[JSON] | None = None, **spec: Any
 ) -> JSON:
-    """A pod as a controller submits it: no name yet."""
+    """A pod as a controller submits it, without a name."""
     metadata: JSON = {"generateName": "train-", "namespace": "team-a", "labels": {"app": "train"}}
     if annotations is not None:
         metadata["annotations"] = annotations
@@ -88,12 +88,14 @@ def patched(pod: JSON, response: JSON) -> JSON:
         return pod
     assert response["patchType"] == "JSONPatch"
     operations = json.loads(base64.b64decode(response["patch"]))
-    changed: JSON = jsonpatch.apply_patch(json.loads(json.dumps(pod)), operations)  # nothing is shared in JSON
+    changed: JSON = jsonpatch.apply_patch(json.loads(json.dumps(pod)), operations)  # JSON has no shared parts
     return changed
 
 
 def environment(pod: JSON, name: str) -> dict[str, str]:
-    """What kubelet would give the container: literals and annotations resolved, later entries win."""
+    """
+    The environment that kubelet would give the container: literals and annotations are resolved, and later entries win.
+    """
     annotations = pod["metadata"].get("annotations") or {}
     spec = pod["spec"]
     found = next(c for c in [*(spec.get("initContainers") or []), *spec["containers"]] if c["name"] == name)
@@ -114,7 +116,7 @@ def request_text(**containers: JSON) -> str:
 
 
 def admitted_pod(*, allocated: Allocation | None = None, gated: bool = False, **spec: Any) -> JSON:
-    """A pod that went through admission before: 8 GiB for its container `main`."""
+    """A pod that was admitted before: 8 GiB for its container `main`."""
     made = pod(container(gpufraction_io__gpu_memory="8Gi"), **spec)
     made["spec"]["containers"][0]["resources"]["requests"] = {str(names.GPU_MEMORY): "8Gi"}
     made["metadata"]["annotations"] = {str(names.REQUEST): request_text(main={"memory": 8 * GIB})}

@@ -1,4 +1,4 @@
-"""A certificate with its authority, made once for each module."""
+"""A certificate with its authority, created once for each module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of settling share: the pod that comes out of it, and what asks."""
+"""Shared by the tests of settling: the resulting pod, and the request."""
 
 from __future__ import annotations
 

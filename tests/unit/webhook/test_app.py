@@ -1,4 +1,4 @@
-"""The webhook as `make_app` composes it, with no socket, no certificate and no process of its own."""
+"""The webhook as `make_app` composes it, without a socket, a certificate or a separate process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOCKET = Path("/nowhere/allocator.sock")
 
 @dataclass(frozen=True)
 class Reading(RoutesClient):
-    """A client that knows who reads by it."""
+    """A client that records who reads with it."""
 
     readers: set[threading.Thread] = field(default_factory=set)
 

@@ -1,4 +1,4 @@
-"""The administrator's document as the webhook follows it: the next pod is read by it, and a wrong one is reported."""
+"""The webhook follows the administrator's document: it applies to the next pod, and a wrong document is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from webhook.settings import ServeSettings
 
 
 def read(client: FlaskClient, made: JSON) -> FractionRequest:
-    """The share that a pod is read to ask for; the stand-in for the allocator lets all wait."""
+    """The share that a pod requests, as read by the webhook. The simulated allocator lets all pods wait."""
     answer = client.post("/mutate", data=json.dumps(review(made))).get_json()["response"]
     text = patched(made, answer)["metadata"]["annotations"][names.REQUEST]
     return codec.request_from_text(text).containers[0]
@@ -39,7 +39,7 @@ def read(client: FlaskClient, made: JSON) -> FractionRequest:
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[Path]:
-    """An allocator that has room for nobody."""
+    """An allocator that has no room."""
 
     def reserve(request: Request) -> Reply:
         containers = question_from_json(request.json()).request.containers
@@ -86,7 +86,7 @@ def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socke
 
 
 class Wrong:
-    """A document that the webhook finds when it starts, and its application."""
+    """A document that the webhook finds at its start, and its application."""
 
     def __init__(self, folder: Path, socket: Path, text: str) -> None:
         self.file = folder / "options.yaml"
@@ -95,7 +95,7 @@ class Wrong:
         self.client = make_app(settings).app.test_client()
 
     def warnings(self, made: JSON) -> list[str]:
-        """On this pod, those apart that say that it waits."""
+        """The warnings about this pod, without those that say that it waits."""
         answer = self.client.post("/mutate", data=json.dumps(review(made))).get_json()["response"]
         assert answer["allowed"] is True
         return [text for text in answer.get("warnings") or [] if "options" in text]

@@ -70,7 +70,7 @@ def test_a_promise_that_becomes_shorter_counts_at_once() -> None:
 
 @dataclass
 class Plain:
-    """The same, looking at every agent each time."""
+    """The same rule, but it checks every agent each time."""
 
     heard: dict[str, tuple[Heartbeat, float]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Places for pods that start together: all or none, and other ways where the first does not fit."""
+"""Places for pods that start together: all or none, and another arrangement if the first does not fit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Whatever becomes of a node's GPUs, its kubelet takes in every pod that was given a place there.
+Whatever happens to a node's GPUs, its kubelet accepts every pod that was placed there.
 
-The agent's part, the allocator's part and the kubelet's arithmetic together, over any history of GPUs that come, go,
-are replaced and promise more or less, of pods that come and end, of restarts, and of writes that fail halfway.
+The tests run the agent's part, the allocator's part and the kubelet's arithmetic together, over any history. GPUs come,
+go, are replaced and offer more or less, pods come and end, programs restart, and writes fail halfway.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def cluster_of(*gpus: Gpu, holdings: tuple[Reservation, ...] = (), problem: str 
     return cluster
 
 
-# -- what is held beyond the promise ------------------------------------------------------------------------------
+# -- amounts held beyond the promise ------------------------------------------------------------------------------
 
 
 def test_each_gpu_counts_for_itself() -> None:
@@ -211,7 +211,7 @@ class History(RuleBasedStateMachine):
 
     @rule(gpus=MACHINES, factor=st.sampled_from(("1.0", "1.0", "2.0")))
     def the_machine_changes(self, gpus: list[Gpu], factor: str) -> None:
-        """Or its options."""
+        """The machine or its options change."""
         options = (("deviceMemoryScaling", factor),)
         sharing = sharing_of(dict(options))
         self.machine = Inventory(NODE, tuple(replace(each, sharing=sharing) for each in gpus), options=options)
@@ -249,8 +249,8 @@ class History(RuleBasedStateMachine):
     @rule()
     def the_kubelet_wipes_the_capacity(self) -> None:
         """
-        As when a machine starts. What held beyond the promise is lost only where the agent restarts at the same time,
-        before the allocator has written what is held; then until it has.
+        As when a machine starts. The amount held beyond the promise is lost only if the agent restarts at the same
+        time, before the allocator has written it. Then it is missing until the allocator has written it.
         """
         self.node = NOTHING
         self.the_agent_steps(fails=False)
@@ -297,11 +297,11 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def what_was_taken_in_still_fits(self) -> None:
-        """A kubelet that restarts takes its pods in again, by the same arithmetic."""
+        """A restarted kubelet admits its pods again, by the same arithmetic."""
         assert sum(self.taken.values()) <= self.node.memory
 
     def teardown(self) -> None:
-        """Once all is quiet, the capacity is what the GPUs promise and what is held beyond that, to the byte."""
+        """In the end the capacity is what the GPUs promise plus what is held beyond that, to the byte."""
         for _ in range(2):
             self.the_agent_steps(fails=False)
             self.the_allocator_sees()

@@ -1,4 +1,4 @@
-"""What an empty node of a pool looks like: as declared before one was seen, as learned afterwards."""
+"""What an empty node of a pool looks like: as declared before one was seen, as learnt afterwards."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_pods_get_the_least_that_a_node_of_the_pool_leaves() -> None:
     assert of(options(), seen).allocatable.cpu == 12_900
 
 
-# -- one node that says what is not so ----------------------------------------------------------------------------
+# -- one node with false reports ----------------------------------------------------------------------------------
 
 LIES: dict[str, NodeState] = {
     "almost no CPU": t4("n0").allocatable(cpu=10).state(),
@@ -249,7 +249,7 @@ AMOUNTS = st.integers(0, 20_000)
 
 @given(st.lists(AMOUNTS, min_size=3, max_size=7), AMOUNTS)
 def test_what_one_node_says_changes_the_room_by_little(others: list[int], lie: int) -> None:
-    """Against what the other nodes have: at least the least of them less an eighth, and no more than the most."""
+    """The other nodes limit it: at least the least of them minus an eighth, at most the most of them."""
     rooms = [t4(f"n{i}").allocatable(cpu=cpu).state() for i, cpu in enumerate(others)]
     found = of(options(declared={"max": 10}), [*rooms, t4("liar").allocatable(cpu=lie).state()]).allocatable.cpu
     middle = sorted(others)[(len(others) - 1) // 2]

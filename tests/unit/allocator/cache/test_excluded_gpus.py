@@ -1,4 +1,4 @@
-"""Cards that an administrator's list keeps out: no new pods, live, and nobody who is there is moved."""
+"""Cards that an administrator's list excludes take no new pods at once, and no running pod is moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever happens to reservations, what is taken is what the holdings add up to, and every share comes back once."""
+"""
+Whatever happens to reservations, the allocated amount is the sum of the holdings, and every share is returned once.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def holding(
     node: str = "n",
     shared: str = "",
 ) -> Reservation:
-    """A reservation; with a uid, what its pod carries."""
+    """A reservation. With a uid, what its pod holds."""
     limit = memory + burst if burst else 0
     request = PodRequest("native", (FractionRequest("c", memory=memory, cores=10, limit=limit),))
     share = GpuShare(GPUS[gpu].uuid, gpu, memory, 10, 16 * GIB, burst=burst)
@@ -131,7 +133,7 @@ def test_a_reservation_whose_pod_is_known_to_come_is_renewed() -> None:
 
 
 def overcounted(identity: str, *, uid: str = "", node: str = "n") -> Reservation:
-    """On one card it holds 15 GiB, of which Kubernetes counts 20."""
+    """It holds 15 GiB on one card, of which Kubernetes counts 20."""
     sizes = {"first": 15, "a": 5, "b": 5}
     fractions = tuple(FractionRequest(name, memory=gib * GIB, init=name == "first") for name, gib in sizes.items())
     containers = tuple(
@@ -245,8 +247,8 @@ class LedgerHistory(RuleBasedStateMachine):
         self.journal = Journal()
         self.ledger = Ledger(self.journal)
         self.noted: dict[tuple[str, str], Demand] = {}
-        """What the journal came to, by card and key."""
-        self.ledger.held_by_namespaces()  # from now on it counts them, and checks that it counts right
+        """The sum of the journal, by card and key."""
+        self.ledger.held_by_namespaces()  # from now on the ledger keeps these sums, and checks that they are right
         self.model: dict[str, Reservation] = {}
         self.made = 0
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""A placeholder pod keeps its node for the pods for which it came; nobody else's pod can."""
+"""A placeholder pod keeps its node for the pods that it was created for; no other pod can use the node."""
 
 from __future__ import annotations
 

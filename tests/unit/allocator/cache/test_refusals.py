@@ -1,4 +1,4 @@
-"""What kube-scheduler refused is remembered for the pods that come after, for a while and up to a number."""
+"""What kube-scheduler refused is remembered for later pods, for a limited time and up to a limited number."""
 
 from __future__ import annotations
 

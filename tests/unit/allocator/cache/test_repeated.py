@@ -1,4 +1,6 @@
-"""A card that two nodes report takes pods on one of them; no history of reports ends it or books a card twice."""
+"""
+A card that two nodes report takes pods on one of them. No history of reports ends that, or allocates a card twice.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def nobody(node: str, uuid: str) -> bool:
 
 
 def open_on(found: RepeatedGpus, **there: list[str]) -> dict[str, list[str]]:
-    """By node the cards that take new pods, of those that are there."""
+    """The cards of each node that take new pods, of the given ones."""
     closed = {node: {each.uuid for each in found.repeated(node) if each.closed} for node in there}
     return {node: [uuid for uuid in uuids if uuid not in closed[node]] for node, uuids in there.items()}
 

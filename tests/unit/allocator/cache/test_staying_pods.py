@@ -1,4 +1,4 @@
-"""What pods that say that they stay with their node take off the picture of an empty one."""
+"""How pods that say that they stay with their node reduce the expected size of an empty one."""
 
 from __future__ import annotations
 

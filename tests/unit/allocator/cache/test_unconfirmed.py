@@ -1,4 +1,4 @@
-"""What admissions may hold before their pods are stored: the bounds, who must wait, and when a pod will not come."""
+"""What admissions may reserve before pods are stored: the limits, who must wait, and when a pod is not coming."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 
 NODES = [node(name).gpus(4, mib=16 * 1024) for name in ("a", "b")]
-"""Eight GPUs of 16 GiB: a quarter of them is two, the half four."""
+"""Eight GPUs of 16 GiB: a quarter of them is two, half of them is four."""
 SMALL, WHOLE = "1Gi", "16Gi"
 
 
@@ -129,7 +129,7 @@ def test_a_second_creation_of_a_name_has_the_place_of_the_first() -> None:
 
 
 def test_a_second_creation_with_another_request_takes_nothing_of_the_first() -> None:
-    """The first may be stored already, where the watch is late: its share must not go to others."""
+    """The first one may already be stored if the watch is late, so its share must not go to others."""
     it = harness()
     first = it.controller.reserve(question(named("x")))
     second = it.controller.reserve(question(named("x", "2Gi")))
@@ -166,7 +166,7 @@ def test_a_pod_of_the_name_that_carries_another_place_frees_what_was_reserved() 
 
 
 def test_the_name_of_a_pod_that_was_there_before_frees_nothing() -> None:
-    """It is deleted and made again: the old one is still seen for a moment."""
+    """The pod is deleted and created again: the old one is still seen for a moment."""
     it = harness()
     old = it.controller.reserve(question(named("x")))
     assert isinstance(old, Placed)
@@ -212,7 +212,7 @@ def test_a_pod_that_the_webhook_refuses_gives_its_place_back_at_once() -> None:
     assert it.forgotten == ["denied"]
 
 
-# -- how long a pod is waited for --------------------------------------------------------------------------------------
+# -- how long a reservation waits for its pod --------------------------------------------------------------------------
 
 
 def test_how_long_a_pod_is_waited_for() -> None:

@@ -1,7 +1,8 @@
 """
-Any history of pods: what Kubernetes counts on a node never exceeds its capacity, and both engines decide alike.
+For any history of pods, what Kubernetes counts on a node never exceeds the node's capacity, and both engines decide the
+same.
 
-The pods are of few shapes, of which Kubernetes counts for many more than they hold.
+The pods have few shapes, and for many of them Kubernetes counts more than they hold.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ SIZES = (8, 16, 16, 24)
 
 def ask(*containers: tuple[int, int, int], init: int = 0, counted: int = 0) -> SchedulingRequest:
     """
-    Of each container GiB, percent of a card's memory, and cores; the first `init` run before the others. `counted`: for
-    how many GiB the pod was stored.
+    For each container its GiB, percent of a card's memory, and cores; the first `init` containers run before the
+    others. `counted`: the GiB that the stored pod counts for.
     """
     fractions = (
         FractionRequest(f"c{at}", 1, gib * GIB, percent, cores, init=at < init)
@@ -63,11 +64,11 @@ SHAPES = (
 )
 CARDS = st.lists(st.lists(st.sampled_from(SIZES), min_size=1, max_size=3), min_size=1, max_size=2)
 STEPS = st.lists(st.sampled_from(SHAPES) | st.integers(0, 5), max_size=14)
-"""A pod that comes, or the number of one that ends."""
+"""A pod that arrives, or the number of one that ends."""
 
 
 class Cluster:
-    """The nodes with what was placed on them, for both engines."""
+    """The nodes with the placed pods, for both engines."""
 
     def __init__(self, policy: Policy, cards: Sequence[Sequence[int]]) -> None:
         self.policy, self.ledger = policy, Ledger()
@@ -84,7 +85,7 @@ class Cluster:
         return replace(bare, usage=usage, overcount=self.ledger.overcount(name))
 
     def place(self, key: str, ask: SchedulingRequest) -> None:
-        """Decide for a pod by both engines, and book it where it goes."""
+        """Decide about a pod with both engines, and allocate it on the chosen node."""
         snapshot = {name: self.state(name) for name in self.bare}
         found = self.fast.decide(ask)
         assert found == reference.decide(snapshot, ask, policy=self.policy, tables=self.fast.tables)
@@ -94,14 +95,14 @@ class Cluster:
             self.fast.put(self.state(found.node))
 
     def end(self, key: str) -> None:
-        """A pod ends, if it was placed."""
+        """End a pod, if it was placed."""
         holding = self.ledger.holding(key)
         if holding is not None:
             self.ledger.release(key)
             self.fast.put(self.state(holding.allocation.node))
 
     def beyond(self, name: str) -> Overcount:
-        """What Kubernetes counts on the node beyond its capacity."""
+        """By how much Kubernetes' count on the node exceeds its capacity."""
         state = self.state(name)
         found = sum((_counted(each) for each in self.ledger.on_node(name)), NO_OVERCOUNT)
         return found - Overcount(sum(gpu.usable for gpu in state.gpus), WHOLE * len(state.gpus))

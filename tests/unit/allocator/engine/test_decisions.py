@@ -1,4 +1,6 @@
-"""Where a pod goes, as sentences: the plain engine is the specification, and the fast one must say the same."""
+"""
+Where a pod is placed, in sentences: the plain engine is the specification, and the fast one must give the same answer.
+"""
 
 from __future__ import annotations
 
@@ -354,7 +356,7 @@ def test_several_gpus_for_one_container_go_where_one_container_can_use_several()
 
 
 def test_cards_that_were_replaced_by_as_many_others_are_evaluated_again() -> None:
-    """The fast engine asks one node for all with the same kinds of GPUs, and a node may get others."""
+    """The fast engine evaluates one node for all with the same kinds of GPUs, and a node may get other GPUs."""
     wanted = ask(one(memory=30 * GIB))
     states = {name: node(name).gpu(mib=16384).state() for name in ("a", "b")}
     fast = Engine()

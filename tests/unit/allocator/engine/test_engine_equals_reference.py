@@ -1,4 +1,4 @@
-"""Any sequence of placements, releases and changes of nodes: the fast engine decides as the plain one, tie for tie."""
+"""The fast engine decides as the plain one, ties included, for any placements, releases and changes of nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _BEYOND = (
     Reason(Code.CLAIM, what="that is being deleted"),
 )
 REFUSED = st.dictionaries(st.sampled_from((*NAMES, "not there")), st.sampled_from(_BEYOND), max_size=3)
-"""Nodes that other pods or volumes refuse."""
+"""Nodes that are excluded because of other pods or volumes."""
 LIKED = st.none() | st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2))
 """How much the pod prefers each node; None for a pod without preferences."""
 MODELS = (("Tesla T4", 15109), ("V100", 32768), ("A10", 23028))
@@ -109,7 +109,7 @@ def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
 
 @st.composite
 def large_first(draw: st.DrawFn) -> list[FractionRequest]:
-    """An init container before smaller ones: Kubernetes may count more for them than they hold."""
+    """A large init container before smaller ones: Kubernetes may count more for them than they hold."""
     drawn = [(draw(fractions(name)), name == "x") for name in ("x", "y", "z")]
     large, *others = (FractionRequest(f.container, 1, f.memory, f.percent, f.cores, init=init) for f, init in drawn)
     if large.memory:
@@ -123,7 +123,7 @@ def asks(draw: st.DrawFn) -> SchedulingRequest:
     large = draw(st.integers(0, 4)) == 0
     same = not large and len(names) > 1 and draw(st.booleans())
     containers = draw(large_first()) if large else [draw(fractions(name)) for name in names]
-    if same:  # such a dialect asks by bytes, with one count
+    if same:  # such a dialect requests bytes, with one count
         containers = [
             replace(f, memory=f.memory or 2 * GIB, percent=0, count=containers[0].count, exclusive=False, limit=0)
             for f in containers
@@ -142,7 +142,7 @@ def asks(draw: st.DrawFn) -> SchedulingRequest:
         runtime_class=draw(st.sampled_from(("", "", "nvidia"))),
     )
     request = PodRequest("any", tuple(containers), same, draw(policies), draw(policies))
-    # Whether a node holds limits is asked of the node; without it the GPUs answer more often.
+    # The node decides whether it can hold limits; without them the GPUs decide more often.
     bursts = request.bursts and draw(st.booleans())
     return SchedulingRequest(request, replace(needs, several=request.several, bursts=bursts, claim=draw(st.booleans())))
 
@@ -168,7 +168,7 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
         made = made.labelled(STATE_LABEL, draw(st.sampled_from(("pending", "rebooting", "success"))))
     if draw(st.integers(0, 3)) == 0:
         made = made.port_taken(80)
-    # The options of a pool are a node's; the engines look at each GPU.
+    # A pool's options apply to its nodes; the engines read each GPU.
     pools = (
         PoolSharing(),
         PoolSharing(2, 3.0),
@@ -211,7 +211,7 @@ def preference(liked: Mapping[str, int] | None) -> Prefer | None:
 
 
 def _counted(ask: SchedulingRequest, chosen: Placement) -> Overcount:
-    """What Kubernetes counts for a pod that is placed."""
+    """What Kubernetes counts for a placed pod."""
     totals = {each.container: sum(share.memory for share in each.shares) for each in chosen.containers}
     return Overcount(*counted(ask.request, totals))
 
@@ -307,7 +307,7 @@ class TwoEngines(RuleBasedStateMachine):
 
 
 class TwoEnginesThatLearn(TwoEngines):
-    """What is learnt is forgotten fast here, so that the demand drifts within one sequence."""
+    """Demand is forgotten quickly here, so that it changes within one sequence."""
 
     policy = Policy("value")
 

@@ -1,4 +1,4 @@
-"""However many containers a pod has: the search takes the same choices in the same order, and comes to an end."""
+"""However many containers a pod has, the search makes the same choices in the same order, and ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.unit.allocator.one_gpu import ONE_GPU, keys, worker
 
 JSON = dict[str, Any]
 POISON = 1_050
-"""More containers than Python has room for calls within calls."""
+"""More containers than Python's limit for nested calls."""
 ONE_SECOND = 1.0
 NEEDS = PodNeeds(compute=Compute(pods=1))
 
@@ -59,7 +59,7 @@ def containers(count: int, memory: int) -> tuple[FractionRequest, ...]:
 def by_hand(
     state: NodeState, request: PodRequest, candidates: list[list[int]], end: int
 ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Every choice for the first `end` containers; GPUs that the pod is on already come first."""
+    """Every choice for the first `end` containers; GPUs that the pod already uses come first."""
     if not end:
         yield ()
         return
@@ -101,7 +101,9 @@ def test_the_order_is_that_of_a_search_through_all(request: PodRequest, used: li
 
 
 def bears(state: NodeState, request: PodRequest, chosen: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether the GPUs bear all of it, each container alone too, and the pod holds no more than is counted for it."""
+    """
+    Whether the GPUs can take all of it, and each container alone, and the pod holds no more than is counted for it.
+    """
     demands = fit.demands_of(state, request, chosen)
     most, _ = held_at_most(request, lambda fraction: fraction.memory)
     return sum(demand.memory for demand in demands.values()) <= most and all(
@@ -125,7 +127,7 @@ def test_a_thousand_containers_that_never_fit_get_their_answer_in_time() -> None
     fast = Engine()
     for state in states:
         fast.put(state)
-    # Each fits alone, and all together by what is free in all; they only never fit card by card.
+    # Each fits alone, and all fit into the total free amount; they only never fit card by card.
     ask = SchedulingRequest(PodRequest("native", containers(8 * POISON // 100, 3000 * MIB)), NEEDS)
     hard = SchedulingRequest(PodRequest("native", (*containers(12, 10 * GIB),)), NEEDS)
     started = time.thread_time()
@@ -135,7 +137,7 @@ def test_a_thousand_containers_that_never_fit_get_their_answer_in_time() -> None
 
 
 def test_what_is_searched_for_on_many_nodes_is_bounded_together() -> None:
-    """Seven cards bear the larger shares and none of them a smaller one too: every order of them is in vain."""
+    """Seven cards can each take a larger share but not an additional smaller one, so every order of them fails."""
     steps = Steps()
     state = node("a").gpus(8, mib=16384).state()
     request = PodRequest("native", (*containers(8, 9 * GIB), FractionRequest("last", memory=8 * GIB)))
@@ -162,7 +164,7 @@ def test_more_givers_than_a_stack_is_deep_are_found() -> None:
     assert cover([(1,)] * 2_000, (1_500,), 2_000) is not None
 
 
-# -- stored before there was a bound ------------------------------------------------------------------------------
+# -- pods stored before there was a bound -------------------------------------------------------------------------
 
 
 def of_many(name: str) -> PodBuilder:
@@ -173,7 +175,7 @@ def of_many(name: str) -> PodBuilder:
 
 
 def stored(name: str, **written: Any) -> JSON:
-    """The pod as a version without a bound has stored it."""
+    """The pod as a version without a bound stored it."""
     pod, fractions = of_many(name).json(), tuple(FractionRequest(c.container, memory=8 * MIB) for c in MANY)
     for container in pod["spec"]["containers"]:
         container["resources"]["requests"] = dict(container["resources"]["limits"])
@@ -199,7 +201,7 @@ def test_one_that_waits_has_a_reason_and_delays_nobody_else() -> None:
 
 
 def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:
-    """Its cards would be given away a second time otherwise, the moment that a version with a bound starts."""
+    """Otherwise its cards would be given away a second time as soon as a version with a bound starts."""
     harness = SchedulerHarness([ONE_GPU])
     shares = tuple(
         ContainerAllocation(each.container, (GpuShare("GPU-t4-0", 0, 8 * MIB, 0, 15109 * MIB),)) for each in MANY

@@ -1,4 +1,4 @@
-"""How a pod is tied to its node: the whole table."""
+"""How a pod is pinned to its node: the whole table."""
 
 from __future__ import annotations
 

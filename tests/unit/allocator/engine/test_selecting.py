@@ -1,4 +1,4 @@
-"""Selectors, alternatives and GPUs of one model: on small clusters a search of everything is the oracle."""
+"""Selectors, alternatives and GPUs of one model: on small clusters an exhaustive search is the oracle."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
 
 
 def accepted(gpu: Gpu, expressions: tuple[str, ...]) -> bool:
-    """The expressions evaluated for the very GPU."""
+    """The expressions, evaluated for exactly this GPU."""
     return all(holds(each, kind_seen(gpu)._replace(uuid=gpu.uuid)) for each in expressions)
 
 
@@ -77,7 +77,7 @@ def takes(state: NodeState, fraction: FractionRequest, positions: tuple[int, ...
 
 
 def ways(state: NodeState, request: PodRequest, combination: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Every choice of cards by which the pod fits with these alternatives."""
+    """Every choice of cards with which the pod fits with these alternatives."""
     every = range(len(state.gpus))
     for chosen in product(*(combinations(every, fraction.count) for fraction in request.containers)):
         apart = [at for each, taken in zip(request.containers, chosen, strict=True) if each.apart for at in taken]

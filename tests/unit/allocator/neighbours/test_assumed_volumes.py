@@ -1,4 +1,4 @@
-"""What was decided for a claim counts for later decisions, until the claim shows it or the pod is deleted."""
+"""A decision about a claim counts for later decisions, until the claim shows it or the pod is deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rules(claim: str) -> PodRules:
 
 
 def accepts(claim: str, objects: StorageObjects) -> list[str]:
-    """The nodes on which a pod with the claim may be."""
+    """The nodes on which a pod with the claim can run."""
     check = volume_binding.check(rules(claim), PodNeeds(), Cluster(storage=objects))
     assert check is not None
     return [name for name, node in NODES.items() if check(node) is None]
@@ -113,7 +113,7 @@ def test_pods_without_claims_are_not_kept() -> None:
 
 
 class Pods(RuleBasedStateMachine):
-    """Pods with a claim each come and go: no volume is ever two claims'."""
+    """Pods with one claim each come and go: no volume ever belongs to two claims."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The index of pods by kind: for any history it counts the pods that are on nodes, and no others."""
+"""The index of pods by kind: for any history it counts exactly the pods that are on nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rules(
     namespace: str = "one",
     labels: Mapping[str, str] | None = None,
 ) -> PodRules:
-    """What filters and preferences read of a pod with the label `app`."""
+    """What filters and preferences read from a pod with the label `app`."""
     terms: dict[str, dict[str, Any]] = {
         kind: {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -79,7 +79,7 @@ PODS = st.builds(
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Pods come, move, change and go; the answer is that of a cluster made of those that are there."""
+    """Pods arrive, move, change and leave. The answer equals that of a cluster built from the remaining pods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ def test_pods_whose_labels_differ_share_what_they_wish() -> None:
     assert it.preference(rules("y"), PodNeeds()) is None
 
 
-# -- what the administrator says of a profile ---------------------------------------------------------------------
+# -- the administrator's settings of a profile --------------------------------------------------------------------
 
 ABSENT = LabelSelector(absent=True)
 HARD = {"default-scheduler": Profile(spread=(SpreadConstraint("zone", ABSENT, 1),))}

@@ -1,4 +1,4 @@
-"""Which pods belong together, by Services and controllers: what default topology spread constraints count."""
+"""Which pods belong together, by Services and controllers: default topology spread constraints count these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims and volumes: followed once a pod needs them, and read as filters read them."""
+"""Claims and volumes: watched once a pod needs them, and read as filters read them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CLASS = {"metadata": {"name": "fast"}, "provisioner": "disk.example.com", "volum
 
 
 def put(it: Storage, plural: str, document: JSON) -> None:
-    """As the informer of the kind tells it."""
+    """Deliver it as the informer of the kind does."""
     kind = KINDS[plural]
     slim = kind.of.keep(document)
     it.put(plural, key_of(slim), kind.read(slim))

@@ -1,4 +1,4 @@
-"""What follows from an agent's report; a lying agent reaches the pods of its own node only."""
+"""What follows from an agent's report; a lying agent affects only the pods of its own node."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Reported(SchedulerHarness):
         self.controller.handle(PodsReported({node_name: reports}, listed))
 
     def second(self, seconds: float = 1.0) -> list[str]:
-        """Who is to be evicted now; Events go to `events`."""
+        """The pods to evict now. Events are added to `events`."""
         self.now += seconds
         found = [each for each in self.controller.tick(TickPhase.EVICTIONS) if isinstance(each, Eviction)]
         bindings, reports = self.controller.schedule_pending()

@@ -1,4 +1,6 @@
-"""Pods that keep a waiting pod off a node are evicted as those without room are, and nobody goes in vain."""
+"""
+Pods that keep a waiting pod off a node are evicted like those that take its room, and none is evicted without effect.
+"""
 
 from __future__ import annotations
 

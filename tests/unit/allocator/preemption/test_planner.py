@@ -1,4 +1,4 @@
-"""Who makes room for a pod of higher priority: the choice is that of a search through every set of pods there is."""
+"""Which pods make room for a pod of higher priority: the choice equals that of a search through every set of pods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pod:
 def ask(
     *shares: tuple[int, int, int], cpu: int = 0, same: bool = False, exclusive: bool = False, limit: int = 0
 ) -> SchedulingRequest:
-    """Per container the number of GPUs, and GiB and cores on each; `limit`: GiB of the memory limit."""
+    """For each container the number of GPUs, and GiB and cores on each; `limit`: GiB of the memory limit."""
     fractions = tuple(
         FractionRequest(
             f"c{i}",
@@ -65,13 +65,13 @@ def ask(
 
 @dataclass
 class World:
-    """Nodes of two GPUs with whatever of these pods found room there, one after the other."""
+    """Nodes of two GPUs with those of these pods that had room there, one after another."""
 
     nodes: int
     pods: list[Pod]
     cpu: int = 8_000
     ratio: float = 0.0
-    """How many times a GPU's memory limits may add up to."""
+    """The multiple of a GPU's memory that its memory limits may add up to."""
     placed: dict[str, tuple[Pod, Allocation]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class World:
                 self.placed[pod.name] = (pod, Allocation(pod.name, decision.node, decision.containers))
 
     def states(self, without: frozenset[str] = frozenset()) -> dict[str, NodeState]:
-        """The nodes as they are without some of the pods, from nothing but those that stay."""
+        """The nodes as they are without some of the pods, computed only from the remaining ones."""
         ledger, requested = Ledger(), dict[str, int]()
         for pod, allocation in self.placed.values():
             if pod.name not in without:
@@ -113,7 +113,7 @@ def holding(pod: Pod, allocation: Allocation) -> Reservation:
 
 
 def by_hand(world: World, preemptor: Pod, spared: frozenset[str]) -> tuple[str, list[str]] | None:
-    """Every set of pods of every node; the best that makes room by the rules of placement."""
+    """Every set of pods of every node. Returns the best set that makes room by the rules of placement."""
     leaving = frozenset(pod.name for pod, _ in world.placed.values() if pod.ending)
     best: tuple[Any, str, list[str]] | None = None
     for name in world.states():
@@ -177,7 +177,7 @@ def test_the_choice_is_that_of_a_search_through_all(
 ) -> None:
     preemptor = Pod("waits", wanted, priority)
     if isinstance(reference.decide(world.states(), wanted, limits=LIMITS), Placement):
-        return  # it is placed; nobody is asked to go
+        return  # it is placed; no pod is evicted
     found = choose(world, preemptor, spared)
     plain = (found.node, sorted(v.uid for v in found.victims)) if found else None
     assert plain == by_hand(world, preemptor, spared)
@@ -250,7 +250,7 @@ def test_who_goes(case: tuple[list[Pod], Pod, tuple[str, ...] | None]) -> None:
 
 
 def test_a_pod_is_evicted_for_the_room_that_kubernetes_lacks() -> None:
-    """A card is free; of the pod on the other one Kubernetes counts more than it holds."""
+    """One card is free. For the pod on the other card Kubernetes counts more than it holds."""
     state = replace(node("a").gpu(mib=16384, used_mib=15360).gpu(mib=16384).state(), overcount=Overcount(5 * GIB))
     large = {state.gpus[0].uuid: Demand(15 * GIB, 0, False)}
     there = AllocatedPod("u", "team/u", "a", 0, 1, large, Compute(), overcount=Overcount(5 * GIB))

@@ -1,4 +1,7 @@
-"""A pod of higher priority has room made for it: requested once, kept until it is placed, and nobody goes in vain."""
+"""
+Room is made for a pod of higher priority: evictions are requested once, the room is kept until the pod is placed, and
+none is evicted without effect.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def worker(name: str, size: str = "8Gi", *, priority: int = 0, at: str = "2030-0
 
 
 class Bench(SchedulerHarness):
-    """One card of 16 GiB on node `a`, taken by `old` and `young`, and the pod `vip` that waits for all of it."""
+    """One card of 16 GiB on node `a`, occupied by `old` and `young`, and the pod `vip` that waits for all of it."""
 
     def run(self, builder: PodBuilder) -> JSON:
         answer = self.controller.reserve(question(builder))
@@ -54,7 +57,7 @@ class Bench(SchedulerHarness):
         return [each.key for each in updates if each.event and each.code == PodReason.ALLOCATED]
 
     def second(self) -> list[Report]:
-        """A second passes, and the queue is tried where that was requested."""
+        """A second passes, and the queue is tried if that was requested."""
         self.now += 1
         self.controller.tick(TickPhase.UPKEEP)
         bindings, reports = self.controller.schedule_pending()
@@ -75,7 +78,7 @@ class Bench(SchedulerHarness):
 
 
 def placed(news: Iterable[Report]) -> list[str]:
-    """The pods of which it is news that they have their share."""
+    """The pods whose placement is reported now."""
     return [each.key for each in news if isinstance(each, StatusUpdate) and each.allocated and each.event]
 
 
@@ -257,11 +260,11 @@ def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None
     assert (harness.controller.preempt(), harness.kept) == ([], "a for uid-large")
 
 
-# -- several at a time --------------------------------------------------------------------------------------------
+# -- several at the same time -------------------------------------------------------------------------------------
 
 
 def crowd(*cards: int, vips: int) -> Bench:
-    """Nodes with so many cards each, on every card two of no priority, and pods of a high one that wait for half."""
+    """Nodes with this many cards, on each two pods of no priority; pods of high priority wait for half a card."""
     harness = Bench([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)], options=ON)
     for number in range(2 * sum(cards)):
         harness.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
@@ -271,7 +274,7 @@ def crowd(*cards: int, vips: int) -> Bench:
 
 
 def all_plans(harness: Bench) -> list[list[str]]:
-    """The victims of every plan that is begun now, and their evictions are granted."""
+    """The victims of every plan that starts now. Their evictions are granted."""
     found = []
     while orders := harness.controller.preempt():
         found.append([order.uid for order in orders])

@@ -1,10 +1,10 @@
 """
-Any history of several preemptions side by side: they never meet, and nobody goes whose going is not needed.
+For any history of several preemptions at the same time, they never conflict, and no pod is evicted without need.
 
-1. On no GPU is more booked than it has.
-2. Each victim is requested once, is of lower priority, and as few go for each as a search through all sets finds, given
-   that what is under way is carried out.
-3. Where nobody of higher priority comes between, every pod for which some went is placed once they have ended.
+1. No GPU has more allocated than it has.
+2. Each victim is evicted once and has a lower priority. For each pod there are as few victims as a search through all
+   sets finds, provided that everything in progress is carried out.
+3. If no pod of higher priority arrives in between, every pod with victims is placed once they have ended.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SideBySide(RuleBasedStateMachine):
         self.ending: set[str] = set()
         self.evicted: set[str] = set()
         self.failed: set[str] = set()
-        """For whom an eviction could not be requested."""
+        """The pods for which an eviction could not be requested."""
 
     @initialize(
         cards=st.lists(st.integers(1, 2), min_size=1, max_size=2), sizes=st.lists(SIZES, min_size=8, max_size=8)
@@ -67,7 +67,7 @@ class SideBySide(RuleBasedStateMachine):
         made = made.asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
         return made.asks("gpufraction.io/gpu-count", count) if count > 1 else made
 
-    # -- who comes and goes ---------------------------------------------------------------------------------------
+    # -- pods come and go -----------------------------------------------------------------------------------------
 
     @rule(size=SIZES, count=st.sampled_from((1, 1, 2)), priority=st.sampled_from((0, 0, 1, VIP)))
     def come(self, size: str, count: int, priority: int) -> None:
@@ -196,7 +196,7 @@ class SideBySide(RuleBasedStateMachine):
 
 
 def _sets(of: Iterable[AllocatedPod]) -> Iterator[tuple[AllocatedPod, ...]]:
-    """Every set of those who do not go already, the smallest first."""
+    """Every set of pods that are not being evicted yet, the smallest first."""
     able = [sharer for sharer in of if sharer.ending is None]
     return chain.from_iterable(combinations(able, size) for size in range(len(able) + 1))
 

@@ -1,4 +1,4 @@
-"""The fewest that give enough, the ones that matter least among them: as a search through all subsets finds it."""
+"""The smallest set that gives enough, and the least important such set, as a search through all subsets finds it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AMOUNTS = st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=7)
 
 
 def by_hand(gains: list[Amounts], lacks: Amounts, most: int) -> tuple[int, ...] | None:
-    """Every subset, the fewest first; of equally few the one whose last is the earliest, then whose last but one is."""
+    """Every subset, the smallest first; of equal size, the one with the earliest last member, then second to last."""
     for count in range(most + 1):
         fitting = [
             chosen

@@ -1,4 +1,6 @@
-"""The fair queue at work: who is placed as cards become free, what pods' messages say, and that `age` is as it was."""
+"""
+The fair queue at work: which pods are placed when cards become free, the pods' messages, and that `age` is unchanged.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def worker(key: str, *, at: int = 0, priority: int = 0, size: str = "8Gi") -> Po
 
 @dataclass
 class FairWorld:
-    """Cards of 8 GiB, and pods that take one each unless they say other."""
+    """Cards of 8 GiB, and pods that take one each unless they say otherwise."""
 
     cards: int
     order: str = "fair"
@@ -59,7 +61,7 @@ class FairWorld:
             self.controller.handle(pod_event(admitted(each, gated=True)))
 
     def cycle(self) -> list[str]:
-        """One cycle: who was placed, in this order."""
+        """One cycle. Returns the placed pods, in this order."""
         bindings, reports = self.controller.schedule_pending()
         for binding in bindings:
             self.allocations[binding.pod.key] = binding.allocation
@@ -76,7 +78,7 @@ class FairWorld:
         self.controller.handle(PodDeleted(key))
 
     def fill(self, namespace: str) -> None:
-        """All cards to pods of one namespace."""
+        """Give all cards to pods of one namespace."""
         self.wait(*(worker(f"{namespace}/first-{i:02}") for i in range(self.cards)))
         assert len(self.cycle()) == self.cards
 
@@ -84,7 +86,7 @@ class FairWorld:
         return Counter(key.split("/")[0] for key in self.running)
 
     def drain(self, ends: int) -> list[str]:
-        """As many cards become free, one after the other, those of the namespace that holds most first."""
+        """This many cards become free, one after another, starting with those of the namespace that holds most."""
         found = []
         for _ in range(ends):
             held = self.held()
@@ -182,7 +184,7 @@ def test_nobody_is_behind_where_shares_are_equal_or_the_order_is_by_age() -> Non
 
 
 def test_nobody_is_behind_while_no_pod_can_be_placed() -> None:
-    """A pod that holds a card, and one of the same namespace that waits; at first nobody has been counted."""
+    """A pod holds a card, and another one of the same namespace waits; at first no pod has been counted."""
     cache, queue, one = Cache(engine=Engine()), SchedulingQueue(), node("n").gpus(1, mib=8192)
     cache.put_node(facts(trim(one.json())))
     cache.put_inventory(one.inventory())
@@ -291,7 +293,9 @@ def test_the_reserved_node_follows_the_longest_wait_and_not_the_place() -> None:
 
 
 def test_a_backlog_gets_one_reserved_node_at_a_time_while_others_hold_less() -> None:
-    """Else a node after the other would be reserved for the oldest backlog, and the order were that of age again."""
+    """
+    Otherwise one node after another would be reserved for the oldest backlog, and the order would be that of age again.
+    """
     world = FairWorld(cards=4, starvation_timeout=60)
     world.wait(*(worker(f"a/first-{i}") for i in range(3)), worker("b/first"))
     world.cycle()

@@ -1,4 +1,4 @@
-"""A pod that joins the queue: it alone is tried, where nothing else has changed, and its message is current."""
+"""A pod joins the queue: it alone is tried if nothing else has changed, and its message is current."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 
 class CountingEngine(Engine):
-    """Counts what it is asked."""
+    """Counts its calls."""
 
     decisions = 0
 
@@ -36,7 +36,7 @@ def waiting(name: str, mib: int) -> PodEvent:
 
 
 def harness(**more: Any) -> tuple[SchedulerHarness, CountingEngine]:
-    """A cluster with one GPU, of which one pod of the queue has nearly all."""
+    """A cluster with one free GPU and 20 waiting pods, of which one has got nearly all of the GPU."""
     engine = CountingEngine()
     made = SchedulerHarness([node("n1").gpu("Tesla T4", mib=16_000, used_mib=0)], engine=engine, **more)
     for number in range(20):

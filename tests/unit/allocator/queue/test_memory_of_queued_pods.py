@@ -1,5 +1,5 @@
 """
-How much memory the allocator keeps for each pod that waits: bounded, whatever the pod is like.
+How much memory the allocator keeps for each waiting pod: it is bounded, whatever the pod is like.
 
     python -m pytest -s tests/unit/allocator/queue/test_memory_of_queued_pods.py
 
@@ -35,7 +35,7 @@ def expressions(number: int, at: int) -> dict[str, Any]:
 
 
 def ordinary(at: int) -> PodBuilder:
-    """As a Deployment makes them: labels, an owner, a selector."""
+    """Pods as a Deployment creates them: labels, an owner, a selector."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
     made = worker(f"p{at}").labelled("app", "x").labelled("pod-template-hash", "5d8f").selects(pool="gpu")
     made._pod["metadata"]["ownerReferences"] = [owner]
@@ -80,7 +80,7 @@ SHAPES: dict[str, tuple[Callable[[int], PodBuilder], int]] = {
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[ProcessPoolExecutor]:
-    """A process of its own: what other threads take meanwhile, such as a cluster's of other tests, would be counted."""
+    """A separate process, because memory of other threads, such as other tests' clusters, would be counted."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         yield executor
 
@@ -97,17 +97,17 @@ def test_a_waiting_pod_takes_no_more_than(
     found, counted = alone.submit(_kept_when_warm, texts).result()
     print(f"\n{len(texts[0]) / KIB:8.1f} KiB of JSON, {found / KIB:6.1f} KiB kept, {counted / KIB:6.1f} KiB counted")
     assert found < most
-    assert not counted or found / 2 < counted < 5 * found + 8 * KIB  # what a namespace's budget is of
+    assert not counted or found / 2 < counted < 5 * found + 8 * KIB  # the unit of a namespace's budget
 
 
 def _kept_when_warm(texts: list[str]) -> tuple[int, int]:
-    """The second look: what is made once in a process is there by then."""
+    """The result of the second run: objects that a process creates only once exist by then."""
     _kept(texts)
     return _kept(texts)
 
 
 def _kept(texts: list[str]) -> tuple[int, int]:
-    """Bytes that the queue keeps of each of these pods, and those that it counts for each."""
+    """Bytes that the queue keeps for each of these pods, and bytes that it counts for each."""
     queue = SchedulingQueue()
     gc.collect()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""A condition that somebody overwrites or removes, or that was lost on its way, is written again, ever less often."""
+"""A condition that was overwritten, removed or lost in transit is written again, less and less often."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSIONS = itertools.count(1_000)
 
 
 def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -> JSON:
-    """The pod with this condition, or without any; a state that is newer than any before."""
+    """The pod with this condition, or without any, in a newer version than any before."""
     condition = {"type": str(names.ALLOCATED_CONDITION), "status": status, "reason": reason, "message": message}
     metadata = {**pod["metadata"], "resourceVersion": str(next(VERSIONS))}
     status_of = {**(pod.get("status") or {}), "conditions": [condition] if status is not None else []}
@@ -31,13 +31,13 @@ def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -
 
 
 def after(harness: SchedulerHarness, seconds: float) -> list[Any]:
-    """What is to be written of pods' conditions so many seconds later."""
+    """The conditions of pods to write this many seconds later."""
     harness.now += seconds
     return [each for each in harness.controller.tick(TickPhase.UPKEEP) if isinstance(each, StatusUpdate)]
 
 
 def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]:
-    """A pod that runs and one that waits, which carry their conditions."""
+    """A running pod and a waiting one, both with their conditions."""
     harness, allocation = occupied()
     there, second = running(worker("first"), allocation), waiting(worker("second"))
     harness.controller.handle(pod_event(second))

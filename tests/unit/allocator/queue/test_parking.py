@@ -1,4 +1,4 @@
-"""Which waiting pods are kept in memory: the budgets hold whatever happens, and every parked pod has its turn."""
+"""Which waiting pods are kept in memory: the budgets always hold, and every parked pod gets its turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ operations = st.lists(
 
 @dataclass
 class Played:
-    """The queue's part of it, as `SchedulingQueue` plays it, and what waits according to the API server."""
+    """Simulates the part of `SchedulingQueue`, and the pods that wait according to the API server."""
 
     parking: Parking = field(default_factory=lambda: Parking(each=EACH, total=TOTAL))
     waits: dict[str, tuple[str, Order, PodCost]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Played:
             self.tick(lost=kind == "lose")
 
     def tick(self, *, lost: bool = False) -> int:
-        """Try what is kept, and read what is due; how many were read."""
+        """Try the kept pods, and read the due ones. Returns how many were read."""
         for uid in self.kept:
             self.parking.tried(uid)
         due = self.parking.due()
@@ -125,7 +125,7 @@ def test_no_waiting_pod_is_forgotten_and_the_budgets_hold(ops: list[Op]) -> None
 
 
 def steady(op: Op) -> Op:
-    """Pods that ask for the same ask for as much: what is shared has one size."""
+    """Pods with the same request have the same size: what they share has one size."""
     kind, home, number, size = op
     return (kind, home, number, 20 + number % 5 if number % 2 else size)
 
@@ -149,7 +149,7 @@ def test_every_parked_pod_has_its_turn_in_each_round(ops: list[Op]) -> None:
 @given(operations)
 @settings(max_examples=examples(50), deadline=None)
 def test_a_namespace_within_its_budget_feels_no_other(ops: list[Op]) -> None:
-    """As long as all of them together are within the budget that they have in all."""
+    """This holds as long as all of them together are within their total budget."""
     together, alone = Played(Parking(each=EACH, total=400)), Played(Parking(each=EACH, total=400))
     for op in (steady(op) for op in ops if op[0] in ("create", "change", "delete")):
         together.play(op)

@@ -1,4 +1,6 @@
-"""An error of ours that comes of one pod stays with that pod: it has a condition, is left alone, and delays nobody."""
+"""
+An error of ours that one pod causes affects only that pod: it gets a condition, is left alone, and delays no other pod.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,7 @@ def share(uuid: str, mib: int) -> Allocation:
 
 
 def test_nobody_is_placed_beside_a_share_that_cannot_be_counted() -> None:
-    """The pod came with its share while nobody could read it: what it holds there is not known."""
+    """The pod arrived with its share when nothing could read it, so what it holds there is unknown."""
     harness = SchedulerHarness([ONE_GPU, node("other").gpus(1)], faults=[])
     bad, bomb = poisoned(running(worker("bad"), share("GPU-t4-0", 10_000)))
     harness.controller.handle(pod_event(bad))
@@ -147,11 +149,11 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
     harness.controller.check_invariants()
 
 
-# -- what is done for a pod ---------------------------------------------------------------------------------------
+# -- errors while a pod is handled --------------------------------------------------------------------------------
 
 
 def odd_line(engine: Picky, **options: Any) -> SchedulerHarness:
-    """Three in line, the second of whom no decision survives."""
+    """Three pods in the queue. Every decision about the second one fails."""
     harness = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(**options))
     for name, mib in (("a", 1000), ("bad", ODD), ("z", 1000)):
         harness.controller.handle(pod_event(waiting(worker(name, mib=mib))))
@@ -218,7 +220,7 @@ def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:
 
 
 class Written:
-    """The loop over an API server, with two in line; `arm` is called between decision and write."""
+    """The loop with an API server and two pods in the queue; `arm` is called between decision and write."""
 
     def __init__(self) -> None:
         self.harness, self.api = SchedulerHarness([ONE_GPU], faults=[]), ApiServer()
@@ -261,7 +263,7 @@ def test_a_placement_that_cannot_be_put_into_words_gives_its_share_back() -> Non
 
 
 class Choking(Picky):
-    """An engine that cannot take in one node."""
+    """An engine that cannot take one node in."""
 
     def put(self, node: Any) -> None:
         if node.name == "bad":

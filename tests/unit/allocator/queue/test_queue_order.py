@@ -1,4 +1,4 @@
-"""Pods that wait: their order, what starts them, their conditions, and what happens to a write."""
+"""Waiting pods: their order, what starts them, their conditions, and what happens to a write."""
 
 from __future__ import annotations
 
@@ -407,6 +407,8 @@ def test_of_a_pod_that_has_finished_nothing_is_kept_though_its_end_be_missed() -
 
 
 def test_a_reservation_outlives_the_longest_creation() -> None:
-    """kube-apiserver's `requestTimeoutUpperBound`, for which other webhooks may hold a creation up after ours."""
+    """
+    kube-apiserver's `requestTimeoutUpperBound`, the time for which other webhooks may delay a creation after ours.
+    """
     longest_creation = 34.0
     assert Settings().assume_ttl > longest_creation

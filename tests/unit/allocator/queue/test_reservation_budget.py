@@ -1,4 +1,4 @@
-"""A node is kept for one pod for a while only, and never closed to others by what its own namespace holds."""
+"""A node is reserved for one pod only for a while, and what the pod's own namespace holds never closes it to others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ TENANT, NEIGHBOUR = "default", "neighbour"
 
 
 def spent(*kept: tuple[str, float], most: float = FOR) -> tuple[reservation.HoldingBudget, float]:
-    """A budget after a node was kept for each of these namespaces for so long; none for an empty one."""
+    """
+    A budget after a node was reserved for each of these namespaces for this long; an empty name means no reservation.
+    """
     budget, now = reservation.HoldingBudget(most), 0.0
     for namespace, seconds in kept:
         budget.passes(namespace, now)
@@ -109,7 +111,7 @@ def test_what_its_own_namespace_holds_does_not_come_free(
 
 
 def world(holder: str) -> SchedulerHarness:
-    """One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that wants both whole."""
+    """One node of two cards, with a small pod of this namespace on each; a pod of TENANT requests both whole."""
     harness = SchedulerHarness(
         [node("n").gpus(2, mib=16384)],
         options=chosen(starvation_timeout=AFTER, starvation_reservation_limit=FOR),
@@ -124,7 +126,7 @@ def world(holder: str) -> SchedulerHarness:
     large = pod("large").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
     harness.controller.handle(pod_event(pods.trim(admitted(large.uid("uid-large"), gated=True))))
     harness.controller.schedule_pending()
-    passes(harness, AFTER + 5)  # it is looked at every five seconds
+    passes(harness, AFTER + 5)  # it is checked every five seconds
     return harness
 
 

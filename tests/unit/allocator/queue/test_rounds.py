@@ -1,4 +1,4 @@
-"""A budget for each namespace and cycle: who is passed over, for whom, and that everybody has a turn."""
+"""A budget for each namespace and cycle: which pods are skipped, for which others, and that every pod gets a turn."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_pods_of_one_shape_count_once() -> None:
 
 
 def test_half_is_for_the_head_of_the_queue_and_half_for_the_longest_untried() -> None:
-    """Something comes free all the time, so that every cycle begins a round again."""
+    """Something becomes free all the time, so that every cycle starts a new round."""
     rounds, line = Rounds(budget=8, least=8), many(20)
     tried = []
     for _ in range(4):
@@ -90,7 +90,7 @@ def test_what_a_decision_costs() -> None:
 
 
 def test_expressions_and_alternatives_cost_decisions() -> None:
-    """An expression is compiled and evaluated first; each combination of alternatives is a decision."""
+    """An expression must first be compiled and evaluated; each combination of alternatives is a decision."""
     found = [
         weight(replace(entry("x"), ask=SchedulingRequest(PodRequest("resourceclaims", (fraction,)), NEEDS)))
         for fraction in (
@@ -135,7 +135,7 @@ def test_every_pod_has_a_turn_and_only_its_own_namespace_passes_it(line: list[Qu
 
 
 def flooded(shapes: int = 1_000) -> SchedulerHarness:
-    """One tenant's pods of as many shapes, none of which fits, in line since before everybody else."""
+    """One tenant's pods with as many shapes, none of which fits, in the queue before all others."""
     harness, _ = occupied()
     for i in range(shapes):
         harness.controller.handle(pod_event(waiting(worker(f"w{i:04}", mib=12_000 + i))))

@@ -1,4 +1,4 @@
-"""A large pod is served although small ones never end: a node is kept for it, and let go as soon as nobody needs it."""
+"""A large pod is served even if small ones keep coming: a node is reserved for it while that is necessary."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class World:
             self.ends[f"uid-{name}"] = self.harness.now + next(runs)
 
     def tick(self, runs: Iterator[float]) -> list[str]:
-        """A second passes: some end, then the line moves, then newcomers take what is left. Who was placed."""
+        """
+        A second passes: some pods end, then the queue moves, then new pods take what is left. Returns the placed pods.
+        """
         self.harness.now += 1
         for uid in [uid for uid, at in self.ends.items() if at <= self.harness.now]:
             del self.ends[uid]
@@ -134,7 +136,7 @@ def test_many_large_pods_each_have_their_turn() -> None:
 
 
 def kept_world() -> World:
-    """The node `b` is kept for a pod that needs it whole; on `a` and `b` small pods run for good."""
+    """The node `b` is reserved for a pod that needs all of it; on `a` and `b` small pods run forever."""
     world = World((node("a").gpu(mib=16384), node("b").gpu(mib=16384)))
     for name, at in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         answer = world.harness.controller.reserve(question(worker(name, "8Gi").spec(nodeSelector={_HOST: at})))
@@ -253,7 +255,7 @@ def test_the_node_that_will_serve_it_soonest(
 
 
 def test_other_pods_spare_nodes_of_free_cards_while_a_pod_waits_for_several() -> None:
-    """From the next tick on, not only when it starves; and a snapshot says so."""
+    """This applies from the next tick on, not only when the pod starves, and a snapshot shows it."""
     first, second = sorted("ab", key=tie)
     nodes = [node(name).gpus(4, mib=16384).labelled("pool", name) for name in (first, second)]
     harness = SchedulerHarness(nodes, policy=Policy("value"))

@@ -1,4 +1,4 @@
-"""The messages of queued pods as time goes by: new figures, other reasons, by a new leader."""
+"""The messages of queued pods over time: new figures, other reasons, and a new leader's messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Me
 
 
 def shrunken() -> SchedulerHarness:
-    """A harness whose pod `second` has a message of 5109 MiB free, of which somebody has taken 3072 since."""
+    """A harness whose pod `second` has a message of 5109 MiB free, of which another pod has taken 3072 since."""
     harness, _ = occupied()
     harness.controller.handle(pod_event(waiting(worker("second"))))
     harness.controller.schedule_pending()
@@ -31,7 +31,7 @@ def shrunken() -> SchedulerHarness:
 
 
 def about(harness: SchedulerHarness, name: str) -> list[object]:
-    """What a pass tells the pod."""
+    """The pod's messages from one pass."""
     return [
         update
         for update in harness.controller.schedule_pending()[1]
@@ -127,7 +127,7 @@ STOOD: dict[str, tuple[dict[str, str], list[StatusUpdate]]] = {
 
 @pytest.mark.parametrize(("condition", "want"), STOOD.values(), ids=STOOD.keys())
 def test_a_new_leader_goes_on_from_the_pods_condition(condition: dict[str, str], want: list[StatusUpdate]) -> None:
-    """Or every change of leader would be an Event on each pod in line."""
+    """Otherwise every change of leader would be an Event on each waiting pod."""
     harness, _ = occupied()
     stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}
     harness.controller.handle(pod_event(stood))

@@ -1,4 +1,4 @@
-"""Which pods get the condition `Allocated` and an Event once they have their share: those that were told otherwise."""
+"""Which pods get the condition `Allocated` and an Event with their share: those that were told something else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_condition(made: JSON, status: str) -> JSON:
 @dataclass(frozen=True)
 class Case:
     """
-    A pod that is seen with its share. bound: `spec.nodeName` is set. shows: the status of the condition that it has.
+    A pod that is seen with its share. bound: whether `spec.nodeName` is set. shows: the status of its condition.
     writes: what it gets, by the setting `placement.condition`.
     """
 

@@ -1,4 +1,4 @@
-"""What the allocator answers at admission, and what it reserves by it."""
+"""What the allocator answers at admission, and what it reserves with the answer."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_follower_confirms_no_allocation() -> None:
     ],
 )
 def test_the_floor_is_that_of_the_gpus_that_are_wished_for(wishes: dict[str, str], want: int) -> None:
-    """Else its author would name a large card, and have a small one counted."""
+    """Otherwise its author could name a large card, and have a small one counted."""
     asked = pod("p").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem-percentage", 20).gated("others/gate")
     for key, value in wishes.items():
         asked = asked.annotated(key, value)
@@ -236,7 +236,7 @@ def test_limits_are_the_administrators() -> None:
 
 
 def test_pods_go_by_what_was_learnt_once_it_is_taken_over() -> None:
-    """Best fit takes the card with 5 GiB left, all that the requests seen need; 8 less 3 leave that too."""
+    """Best fit takes the card with 5 GiB left, which is all that the seen requests need; 8 minus 3 leave that too."""
     harness = SchedulerHarness([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
     for gib in (10, 7):
         harness.controller.reserve(

@@ -1,4 +1,4 @@
-"""The message of a pod that has its share: how much of which GPUs, of which model, on which node."""
+"""The message of a pod with its share: how much of which GPUs, of which model, on which node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever amounts pods, nodes and annotations name, decisions go on: columns count in 64 bits, tenants need not."""
+"""Decisions continue whatever amounts pods, nodes and annotations contain: they may exceed the columns' 64 bits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def asking(**amounts: str) -> Callable[[SchedulerHarness], str]:
 
 
 def running(harness: SchedulerHarness) -> str:
-    """Without a share, and bound by hand: anyone who may create pods can."""
+    """A pod without a share that is bound by hand, as any user who may create pods can do."""
     for number in range(3):
         builder = pod(f"odd{number}").uid(f"odd{number}").needs(cpu=MOST, memory=MOST).on("t4")
         harness.controller.handle(pod_event(pods.trim(builder.json())))
@@ -72,7 +72,7 @@ def test_others_are_placed_beside(comes: Callable[[SchedulerHarness], str]) -> N
 
 
 def test_a_request_that_no_dialect_reads_is_not_read_back() -> None:
-    """A tenant may write the annotation; nothing larger than what admission writes may come of it."""
+    """A tenant may write the annotation; it must not result in anything larger than what admission writes."""
     for amount, readable in ((MOST_MEMORY, True), (MOST_MEMORY + 1, False)):
         text = codec.request_to_text(PodRequest("native", (FractionRequest("main", memory=amount),)))
         odd = pod("p").asks(names.GPU_MEMORY, amount).annotated(names.REQUEST, text)

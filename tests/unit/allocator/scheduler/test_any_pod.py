@@ -1,4 +1,4 @@
-"""Whatever stands in a stored pod, where it stands: nobody else notices, and nothing is promised twice."""
+"""Whatever a stored pod contains, in any field, no other pod is affected, and nothing is allocated twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARE = Allocation("id", "t4", (ContainerAllocation("main", (GpuShare("GPU-t4-0"
 
 
 def paths(part: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a pod but what it is known by."""
+    """The path of every field of a pod, except those that identify it."""
     inside = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     below = [found for key, value in inside for found in paths(value, (*here, key))]
     return [path for path in [here, *below] if path and path[:2] not in (("metadata", "uid"), ("metadata", "name"))]
@@ -43,7 +43,7 @@ WAITS, HOLDS = waiting(worker("odd", mib=1000)), running(worker("odd"), SHARE)
 
 
 def trimmed(pod: JSON) -> JSON:
-    """As the informer's edge does it: what cannot be made small is taken as it is."""
+    """The pod as the informer trims it; a pod that cannot be trimmed is taken as it is."""
     try:
         return pods.trim(pod)
     except Exception:
@@ -72,12 +72,12 @@ def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: 
 @given(data=st.data(), value=ANYTHING)
 @settings(max_examples=examples(60), deadline=None)
 def test_who_held_a_share_and_is_odd_now_does_not_have_it_given_away(data: st.DataObject, value: Any) -> None:
-    """But for its annotations and its phase, which say whether it has one."""
+    """This excludes the annotations and the phase, which say whether it has a share."""
     places = [path for path in paths(HOLDS) if path[:2] != ("metadata", "annotations") and path[0] != "status"]
     odd = with_another(HOLDS, data.draw(st.sampled_from([path for path in places if path != ("metadata",)])), value)
     harness = SchedulerHarness([ONE_GPU], faults=[])
     harness.controller.handle(pod_event(trimmed(HOLDS)))
     harness.controller.handle(pod_event(trimmed(odd)))
-    if harness.faults:  # what it has is not known by what it says now
+    if harness.faults:  # what it holds does not depend on what it says now
         assert not isinstance(harness.controller.reserve(question(worker("b", mib=6_000))), Placed)
     harness.controller.check_invariants()

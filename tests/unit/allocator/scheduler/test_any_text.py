@@ -1,4 +1,4 @@
-"""Whatever text stands in a stored pod: conditions, Events, answers and metrics are bounded and can be shown."""
+"""Whatever text a stored pod contains, conditions, Events, answers and metrics are bounded and safe to show."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEPT += [("spec", "containers", at, "name") for at in range(2)]
 
 
 def requesting(pod: JSON, **odd: str) -> JSON:
-    """The pod with a request that its author wrote."""
+    """The pod with a request annotation that its author wrote."""
     written = {**json.loads(pod["metadata"]["annotations"][names.REQUEST]), **odd}
     return dict(put(pod, ("metadata", "annotations", names.REQUEST), json.dumps(written)))
 
@@ -69,7 +69,7 @@ def scraped(controller: Controller, harness: SchedulerHarness) -> str:
 
 
 def reported(harness: SchedulerHarness) -> list[StatusUpdate | EventRecord]:
-    """Everything that would be written about pods and nodes."""
+    """Everything that the allocator would write about pods and nodes."""
     found = []
     for _ in range(2):
         found += harness.controller.schedule_pending()[1]

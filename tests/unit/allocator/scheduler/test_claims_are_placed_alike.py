@@ -1,8 +1,9 @@
 """
-A pod that asks by ResourceClaims is placed as the pod that asks for the same in another dialect, from the same state.
+A pod that requests by ResourceClaims is placed like a pod with the same request in another dialect, from the same
+state.
 
-The pods are those of the samples, of the dialects' own tests, and such as the trace openb has. Each is written as one
-template of claims per container, and read from that as the allocator reads it.
+The pods are those of the samples, those of the dialects' own tests, and pods like those of the trace openb. Each is
+written as one template of claims for each container, and read from that as the allocator reads it.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ CARD = 16_000
 
 def as_claims(made: JSON, request: PodRequest, card: int) -> tuple[JSON, resourceclaims.Readings] | None:
     """
-    The pod as it asks by templates, and what they ask for; None for what claims cannot say.
+    The pod with templates, and what the templates request; None for requests that claims cannot express.
 
-    `card`: MiB of each card of the cluster, by which a percentage is so much memory; 0 where they differ.
+    `card`: MiB of each card of the cluster, which converts a percentage to an amount of memory; 0 if the cards differ.
     """
     specs = {each.container: _claim(each, card) for each in request.containers}
     alike = len({(each.wishes, each.one_numa) for each in request.containers}) == 1
@@ -76,7 +77,7 @@ def _claim(fraction: FractionRequest, card: int) -> JSON | None:
     memory = fraction.memory or (0 if fraction.exclusive else card * MIB * fraction.percent // WHOLE)
     limit = fraction.limit if fraction.memory else card * MIB * fraction.limit // WHOLE
     if fraction.exclusive != (not memory):
-        return None  # a card alone, of which only a part is counted; or a percentage of cards that differ
+        return None  # an exclusive card of which only a part is counted; or a percentage of cards that differ
     if memory:
         amounts = {"memory": quantity.format_bytes(memory)}
         asked["capacity"] = {"requests": {**amounts, **({"cores": str(fraction.cores)} if fraction.cores else {})}}
@@ -90,7 +91,7 @@ def _claim(fraction: FractionRequest, card: int) -> JSON | None:
 def _wishes(request: PodRequest) -> JSON | None:
     wished = request.containers[0].wishes
     if len(wished.use_models) > 1 and not wished.ordered:
-        return None  # our own annotation is an order
+        return None  # our own annotation is an ordered list
     found = {
         names.USE_MODELS: ",".join(wished.use_models),
         names.AVOID_MODELS: ",".join(wished.avoid_models),
@@ -105,7 +106,7 @@ def _wishes(request: PodRequest) -> JSON | None:
 
 
 def _using(container: JSON, uses: bool) -> JSON:
-    """The container without what it asks for in its dialect."""
+    """The container without its request in its dialect."""
     resources: JSON = {
         kind: {name: amount for name, amount in amounts.items() if name not in DIALECTS.resources}
         for kind, amounts in (container.get("resources") or {}).items()
@@ -119,7 +120,7 @@ def _using(container: JSON, uses: bool) -> JSON:
 
 
 def _sampled() -> Iterator[JSON]:
-    """The pods of the samples, defaults filled in as the API server does."""
+    """The pods of the samples, with defaults as the API server sets them."""
     for path in sorted((ROOT / "samples").rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             found = document or {}
@@ -152,7 +153,7 @@ KNOWN = [each for each in SAMPLES + TABLES if as_claims(*each, card=CARD) is not
 
 @st.composite
 def traced(draw: st.DrawFn) -> tuple[JSON, PodRequest]:
-    """A pod such as openb has: parts of one card or whole cards, processors and memory, and often some models."""
+    """A pod like those of openb: parts of one card or whole cards, CPU and memory, and often some models."""
     made = pod("p").needs(cpu=f"{draw(st.sampled_from((1000, 4000, 8000, 11_900)))}m", memory="4Gi")
     cards = draw(st.sampled_from((1, 1, 1, 1, 2, 4, 8)))
     percent = draw(st.sampled_from((5, 10, 20, 25, 46, 50, 81, 100))) if cards == 1 else 100
@@ -184,9 +185,10 @@ def clusters(draw: st.DrawFn, *, equal: bool) -> list[NodeBuilder]:
 
 def answers(nodes: Sequence[NodeBuilder], asked: Sequence[tuple[JSON, PodRequest]]) -> list[Answer]:
     """
-    What the allocator answers to one pod after the other, each with a name of its own.
+    What the allocator answers to one pod after another, each with its own name.
 
-    Not what a quota counts for a pod that waits: of a percentage that is not known yet, of an amount it is.
+    This excludes what a quota counts for a waiting pod: that is not known yet for a percentage, but it is for an
+    amount.
     """
     harness, found = SchedulerHarness(nodes), list[Answer]()
     for at, (made, request) in enumerate(asked):
@@ -204,7 +206,7 @@ def by_claims(asked: Sequence[tuple[JSON, PodRequest]], card: int) -> Iterator[t
         read = resourceclaims.read_pod(PodReader(written[0], DEFAULTS), written[1])
         assert isinstance(read, PodRequest), read
         assert read.own_claims
-        # The webhook asks about the pod without the claims that are ours: they are allocated once it is stored.
+        # The webhook asks about the pod without our claims, because they are allocated once the pod is stored.
         yield {**written[0], "spec": {**written[0]["spec"], "resourceClaims": []}}, read
 
 
@@ -224,7 +226,7 @@ def test_pods_by_claims_get_the_placements_of_the_same_pods_without(data: st.Dat
 
 
 def test_most_of_what_the_other_dialects_say_can_be_said_by_claims() -> None:
-    """So the property is about something."""
+    """This shows that the property tests something."""
     unsaid = [each for each in SAMPLES + TABLES if as_claims(*each, card=CARD) is None]
     assert len(SAMPLES) >= 20
     assert len(KNOWN) > 3 * len(unsaid)

@@ -1,4 +1,4 @@
-"""No pod is placed where its node has GPUs for it, and no room by what Kubernetes counts for the pods there."""
+"""No pod is placed on a node that has GPUs for it, but no room by what Kubernetes counts for the pods there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def running(harness: SchedulerHarness, made: PodBuilder) -> JSON:
 
 
 def test_a_pod_waits_for_the_room_that_kubernetes_lacks_and_gets_it() -> None:
-    """Both cards have 15109 MiB, of which the first pod holds 15000 of one."""
+    """Both cards have 15109 MiB. The first pod holds 15000 of one card."""
     harness = SchedulerHarness([node("n1").gpus(2)])
     running(harness, large_first("large"))
     answer = harness.controller.reserve(question(usual("p", 15000)))

@@ -1,4 +1,4 @@
-"""A long queue is evaluated in turns: who waits for the lock has it in between, and nothing is lost by it."""
+"""A long queue is evaluated in turns: threads that wait for the lock get it in between, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
 
 
 def long_line(harness: SchedulerHarness, length: int = 30) -> None:
-    """Pods of as many shapes as there are pods, none of which fits."""
+    """Waiting pods that all have different shapes, none of which fits."""
     for i in range(length):
         harness.controller.handle(pod_event(waiting(worker(f"w{i:02}", mib=12_000 + i))))
 
@@ -63,7 +63,7 @@ def test_what_comes_back_between_two_turns_is_for_those_that_were_tried_already(
 def test_what_comes_back_at_any_moment_is_for_the_first_whom_it_helps(
     first: int, rest: list[bool], at: int, named: bool
 ) -> None:
-    """Neither pods that a long cycle has not tried yet nor one that comes and names its node have it before."""
+    """Neither pods that a long cycle has not tried yet, nor a new pod that names its node, get it first."""
     harness, _ = occupied()
     for i, fits in enumerate([*[False] * first, True, *rest]):
         harness.controller.handle(pod_event(waiting(worker(f"w{i:02}", mib=(9_000 if fits else 16_000) + i))))

@@ -1,4 +1,4 @@
-"""Pods that only a new node of a declared pool would serve: they wait, say so, and count as what they get."""
+"""Pods that only a new node of a declared pool can serve: they wait, say so, and count as what they will get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gated pod that is deleted and kept by a finalizer: whenever that comes, it waits no longer and gets nothing."""
+"""A gated pod is deleted and kept by a finalizer: it stops waiting at any moment of that, and gets nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT = "2030-01-01T01:00:00Z"
 
 
 def gated(name: str, size: str = "16Gi", second: int = 0) -> JSON:
-    """A pod behind our gate, kept by a finalizer as a Job's is."""
+    """A pod behind our gate that a finalizer keeps, like a Job's pod."""
     builder = pod(name).uid(name).created(f"2030-01-01T00:00:{second:02}Z").asks("gpufraction.io/gpu-memory", size)
     made = admitted(builder, gated=True)
     made["metadata"] |= {"resourceVersion": "1", "finalizers": ["batch.kubernetes.io/job-tracking"]}

@@ -1,4 +1,4 @@
-"""A pod that has a share although another system's gate holds it: the share goes back, and the pod learns it."""
+"""A pod with a share that another system's gate holds: the share is returned, and the pod learns it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GATE = "kueue.x-k8s.io/admission"
 
 
 class Gated:
-    """One GPU, held by a pod that another system's gate holds, and the loop that carries effects out."""
+    """One GPU that a pod behind another system's gate holds, and the loop that carries effects out."""
 
     def __init__(self, *, leads: bool = True, gate: str = GATE, annotations: Mapping[str, str] | None = None) -> None:
         self.api = ApiServer()
@@ -110,7 +110,7 @@ def test_the_share_stays(case: dict[str, Any]) -> None:
 def test_a_pod_that_its_gate_let_go_keeps_its_share() -> None:
     it = Gated()
     it.api.pods["default/gated"]["spec"]["schedulingGates"] = []
-    it.api.change("default/gated")  # the watch has not brought it
+    it.api.change("default/gated")  # the watch has not delivered it
     it.loop.carry_out(TickPhase.FOREIGN_GATES)
     assert it.holds()
     it.watch()

@@ -1,4 +1,6 @@
-"""Pods that never start, nodes that go, pods that vanish: what each reports, and that its share comes back once."""
+"""
+Pods that never start, nodes that disappear, pods that vanish: what each reports, and that its share is returned once.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def worker(name: str) -> PodBuilder:
 
 
 def placed(harness: SchedulerHarness, *, owned: bool = False) -> JSON:
-    """A pod pinned by affinity, as it stands on the API server, not bound yet."""
+    """A pod on the API server that is pinned by affinity and not bound yet."""
     answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     assert answer.pin == "affinity"
@@ -221,7 +223,7 @@ def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
 
 
 def neighbour(cpu: int) -> JSON:
-    """A pod without a share alongside ours, of which only CPU matters."""
+    """A pod without a share on the same node, of which only CPU matters."""
     return pod("web").uid("uid-web").needs(cpu=cpu).on("t4").phase("Running").json()
 
 

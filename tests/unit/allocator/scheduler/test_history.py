@@ -1,17 +1,18 @@
 """
-Any history of admissions, writes, watch delays, failures and restarts keeps the four promises.
+These promises hold for any history of admissions, writes, watch delays, failures and restarts.
 
 1. Our own decisions never put more on a GPU than it has.
-2. Once all is quiet, the ledger is what the pods on the API server carry.
-3. Every pod that asked is placed, waits with a reason, or was denied with a reason.
+2. Once all is quiet, the ledger equals what the pods on the API server say.
+3. Every pod with a request is placed, waits with a reason, or was denied with a reason.
 4. A restart at that point gives the same state.
-5. Only pods of lower priority than one that waits are evicted, and each once.
+5. Only pods with a lower priority than a waiting one are evicted, and each only once.
 
-6. What a leader before was about to write, whenever it arrives, changes nothing.
-7. An admitted pod that is stored when its share was given away is failed once it is seen, and nobody else is.
-8. What all leaders counted as held and as free adds up to the cards' time.
-9. A pod that was deleted while it waited, and that a finalizer keeps, is never given a share and waits no longer.
-10. A pod that kube-scheduler binds has its share, or its containers see no GPU; a share is taken before a binding only.
+6. A write that a former leader had in progress changes nothing, whenever it arrives.
+7. An admitted pod that is stored after its share was given away is failed once it is seen, and no other pod is failed.
+8. The held and free time that all leaders counted adds up to the cards' time.
+9. A pod that was deleted while it waited, and that a finalizer keeps, never gets a share and no longer waits.
+10. A pod that kube-scheduler binds has its share, or its containers see no GPU. A share is taken back only before a
+    binding.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ from tests.wires import Fate, Wire
 JSON = dict[str, Any]
 NODES = (node("a").gpu(mib=16384, sharing=PoolSharing(limit_ratio=2.0)).isolating("preload"),)
 LARGER = node("pool").gpu(mib=32768).state()
-"""An empty node of a declared pool, none of which ever comes."""
+"""An empty node of a declared pool; no such node ever joins."""
 SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
 MEMORY_LIMITS = st.sampled_from(("", "", "10Gi", "16Gi"))
-"""Within the option's multiple of a request of 8 GiB."""
+"""A limit within the option's multiple of a request of 8 GiB."""
 NAMES = st.sampled_from(("x", "y", "z"))
 PREEMPTION = (PodReason.PREEMPTING, PodReason.BLOCKED, PodReason.PREEMPTION_FAILED)
 FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
@@ -81,11 +82,11 @@ class Admission:
 
 
 class History(RuleBasedStateMachine):
-    """By age, in one namespace."""
+    """Histories with the order by age, in one namespace."""
 
     order = "age"
     namespaces: Mapping[str, str] = {}
-    """By a pod's name, where it is not default."""
+    """The namespace by a pod's name, if it is not default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,15 +96,15 @@ class History(RuleBasedStateMachine):
         self.bindings: list[Binding] = []
         self.written: list[BindSucceeded | BindFailed | BindUnknown] = []
         self.orphans: list[Binding] = []
-        """Commits of leaders before, held up somewhere on their way."""
+        """Commits of former leaders that are delayed in transit."""
         self.takes: list[TakeShare] = []
-        """Shares to be taken back from pods that kube-scheduler does not bind, by this leader or one before."""
+        """Shares to take back from pods that kube-scheduler does not bind, decided by this leader or a former one."""
         self.bound_with_share: set[str] = set()
-        """Pods that kube-scheduler bound while they carried a share."""
+        """Pods that kube-scheduler bound while they had a share."""
         self.evicted: set[str] = set()
-        """Whose eviction was granted."""
+        """Pods whose eviction was granted."""
         self.strays: set[str] = set()
-        """Pods that were stored when nobody who leads could know of them, and that the leader has not seen yet."""
+        """Pods that were stored when no leader could know about them, and that the leader has not seen yet."""
         self.deleted_waiting: set[str] = set()
         """Pods that were deleted while they waited, and that a finalizer keeps."""
         self.reported: dict[str, str] = {}
@@ -115,7 +116,7 @@ class History(RuleBasedStateMachine):
         self.counted_from = self.counted_until = self.now
         self.meter = Meter(lambda gpu: gpu.usable)
         self.card_time = 0.0
-        """Held and free, counted by the leaders before."""
+        """Held and free time that former leaders counted."""
 
     @initialize(
         sizes=st.tuples(SIZES, SIZES, SIZES),
@@ -125,9 +126,9 @@ class History(RuleBasedStateMachine):
     )
     def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...], crowded: bool, refused: bool) -> None:
         self._start()
-        if crowded:  # two of no priority have the card when one of the highest comes
+        if crowded:  # two pods of no priority have the card when one of the highest arrives
             sizes, appear = ("8Gi", "8Gi", sizes[2]), (True, True, True)
-        if refused:  # kube-scheduler does not bind the first one, and its share may go back
+        if refused:  # kube-scheduler does not bind the first one, and its share may be taken back
             sizes, appear = ("8Gi", *sizes[1:]), (True, *appear[1:])
         for name, size, appears in zip("xyz", sizes, appear, strict=True):
             pin = "affinity" if refused else "auto"
@@ -218,7 +219,7 @@ class History(RuleBasedStateMachine):
 
     def _store(self, admission: Admission) -> None:
         if pods.key(admission.pod) in self.api.pods:
-            return  # another creation of this name was first
+            return  # another creation with this name was first
         made = self.api.create(admission.pod)
         if not self._held(admission):
             self.strays.add(pods.uid(made))
@@ -305,7 +306,7 @@ class History(RuleBasedStateMachine):
         for order in orders:
             victim = self.api.pods.get(order.key)
             if victim is None or pods.uid(victim) != order.uid:
-                fate = "gone"  # the watch has yet to say so
+                fate = "gone"  # the watch has not reported it yet
             elif fate == "evicted":
                 assert any(pods.priority(victim) < each.priority for each in line)
                 self.evicted.add(order.uid)
@@ -357,7 +358,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.listing is None)
     @rule()
     def list_is_read(self) -> None:
-        """The watch broke: a list stands for all that it had still to bring, and is taken in some time later."""
+        """The watch broke: a list replaces everything that it still had to deliver, and is taken in some time later."""
         self.listing, self.begun = list(map(pods.trim, self.api.listed())), False
         self.api.events.clear()
 
@@ -390,15 +391,15 @@ class History(RuleBasedStateMachine):
     def restart(self, land: bool) -> None:
         if land:
             for admission in self.admissions:
-                # One whose share was given back comes after a change of leader only by way of `admission_ends`: the
-                # next leader would find its card promised twice in its list, and say so.
+                # A pod whose share was returned comes after a change of leader only through `admission_ends`: the next
+                # leader would find its card allocated twice in its list, and report it.
                 if names.GATE in pods.gates(admission.pod) or self._held(admission):
                     self._store(admission)
             self.admissions = []
             for binding in self.bindings:
                 binder.write(self.kube, binding, 0)
             self.api.wire.carry_out_late()
-        else:  # the next one leads before any of it is there
+        else:  # the next one leads before any of these exist
             self.orphans += self.bindings
         self._start()
 
@@ -419,7 +420,7 @@ class History(RuleBasedStateMachine):
             assert total == pytest.approx(cards * (self.now - 100.0), abs=1e-3)
 
     def _count(self) -> None:
-        """As the worker does: each leader counts from where the one before stopped."""
+        """Count as the worker does: each leader counts from where the previous one stopped."""
         changes, settled = self.harness.controller.take_changes()
         assert settled
         if self.generation != self.counted_by:
@@ -529,7 +530,7 @@ def _bound(made: JSON) -> bool:
 
 
 def _counted(counted: Counted) -> tuple[float, float]:
-    """Held, and free."""
+    """The held and the free time."""
     return sum(counted.held.values()), sum(counted.free.values())
 
 
@@ -538,7 +539,7 @@ def _name(state: Any) -> str:
 
 
 class FairHistory(History):
-    """In the fair order, with two namespaces."""
+    """Histories with the fair order and two namespaces."""
 
     order = "fair"
     namespaces: Mapping[str, str] = {"z": "other"}

@@ -1,4 +1,4 @@
-"""What NVIDIA's own plugin hands out on a node, as the webhook learns over the socket."""
+"""What NVIDIA's own plugin assigns on a node, as the webhook learns it over the socket."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def nodes(*zones: str) -> tuple[NodeBuilder, ...]:
 
 
 def asking(name: str, app: str, **spec: Any) -> PodBuilder:
-    """A pod with the label `app` that asks for 1 GiB."""
+    """A pod with the label `app` that requests 1 GiB."""
     return pod(name).uid(f"uid-{name}").labelled("app", app).asks(names.GPU_MEMORY, "1Gi").spec(**spec)
 
 
@@ -56,7 +56,7 @@ def even(app: str) -> JSON:
 
 
 def place(it: SchedulerHarness, builder: PodBuilder, *, stored: bool = True) -> str:
-    """The node that admission chooses, or why there is none. `stored`: the watch brings the pod too."""
+    """The node that admission chooses, or why there is none. `stored`: the watch delivers the pod too."""
     answer = it.controller.reserve(question(builder))
     if not isinstance(answer, Placed):
         assert isinstance(answer, Wait), answer
@@ -147,13 +147,13 @@ def with_claim(name: str) -> PodBuilder:
 
 
 def stored(it: SchedulerHarness, plural: str, *documents: JSON) -> None:
-    """The informer of the kind lists these."""
+    """The informer of the kind lists these objects."""
     found = tuple((key_of(each), KINDS[plural].read(each)) for each in documents)
     it.controller.handle(StorageListed(plural, found))
 
 
 def volumes(it: SchedulerHarness, *, zone: str) -> None:
-    """The claim `disk` is bound to a volume that only nodes of the zone reach."""
+    """The claim `disk` is bound to a volume that only nodes of the zone can use."""
     reach = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]}
     claim = {
         "metadata": {
@@ -210,7 +210,7 @@ def preferred(kind: str, app: str, key: str = HOST) -> JSON:
 
 
 def running(it: SchedulerHarness, app: str, on: str, **spec: Any) -> None:
-    """A pod that asks for no share."""
+    """A pod that requests no share."""
     there = pod(app).uid(app).labelled("app", app).container("c").on(on).spec(**spec)
     it.controller.handle(pod_event(pods.trim(there.json())))
 
@@ -278,7 +278,7 @@ def test_a_profile_is_declared_when_it_changes() -> None:
 
 
 def nominated(name: str, where: str, **spec: Any) -> JSON:
-    """A pod for which kube-scheduler evicts others on that node; empty: it does not any more."""
+    """A pod for which kube-scheduler evicts others on that node; empty: it no longer does."""
     made = pod(name).uid(name).labelled("app", "db").container("c").needs(cpu="20").spec(**spec).json()
     return {**made, "status": {"nominatedNodeName": where}}
 
@@ -302,7 +302,7 @@ def test_a_pod_that_kube_scheduler_nominated_has_its_room_already() -> None:
 
 
 def is_woken(it: SchedulerHarness) -> bool:
-    """Whether a tick asks for a cycle."""
+    """Whether a tick requests a cycle."""
     before = it.woken
     it.controller.tick(TickPhase.UPKEEP)
     return it.woken > before

@@ -1,4 +1,4 @@
-"""A parked pod waits like any other: it has a condition, is read in its turn, placed, fenced, and forgotten."""
+"""A parked pod waits like any other: it has a condition, is read in turn, placed, fenced, and forgotten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = chosen(queue_memory=120_000, queue_memory_total=400_000)
 
 
 def large(name: str, *, fits: bool = False) -> JSON:
-    """A gated pod of some 30 KiB in memory."""
+    """A gated pod that takes about 30 KiB in memory."""
     tolerations = [{"key": f"{name}-{at}", "operator": "Exists"} for at in range(60)]
     made = worker(name).spec(tolerations=tolerations)
     return admitted(made if fits else made.selects(nowhere="yes"), gated=True)
@@ -48,7 +48,7 @@ class World:
         self.harness.controller.handle(PodDeleted(uid))
 
     def turn(self, *, lost: bool = False) -> list[str]:
-        """One scheduling cycle and what is to be read after it; the uids that were read."""
+        """One scheduling cycle, and the reads that follow it. Returns the uids that were read."""
         controller = self.harness.controller
         self.harness.now += 1
         _, news = controller.schedule_pending()

@@ -1,4 +1,4 @@
-"""What a feature's part may do to the core: nothing that costs others."""
+"""What a feature's part may do to the core: nothing that affects others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allocator.settings import Settings
 
 @dataclass
 class Faults:
-    """Where errors came up."""
+    """Records where errors were isolated."""
 
     found: list[tuple[str, str]] = field(default_factory=list)
 
@@ -27,7 +27,7 @@ class Faults:
 
 
 def controller(part: FeaturePart, faults: Faults) -> Controller:
-    """One that leads, with a feature that has this part."""
+    """A leading controller, with a feature that has this part."""
     return Controller(
         cache=Cache(engine=Engine()),
         settings=Settings(),
@@ -41,7 +41,7 @@ def controller(part: FeaturePart, faults: Faults) -> Controller:
 
 
 def failing(now: float) -> list[object]:
-    """A feature's tick with an error of ours."""
+    """A feature's tick that raises an error."""
     raise ZeroDivisionError
 
 

@@ -1,9 +1,9 @@
 """
-An event wakes the waiting pods whose reasons it can cure, and no other.
+An event wakes the waiting pods whose reasons it can cure, and no others.
 
-Any history of events is given to two schedulers: one with hints, and one where each event wakes every pod. They make
-the same decisions after each event, so no pod is left asleep that has room. The clock stands still, so that the refresh
-of figures, which is the safety net, hides nothing.
+Two schedulers get any history of events: one with hints, and one in which each event wakes every pod. They make the
+same decisions after each event, so no pod with room stays asleep. The clock does not move, so that the refresh of
+figures, which is the safety net, hides nothing.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ NAMED = st.sampled_from(("n0", "n1", "n2"))
 
 
 class CountingEngine(Engine):
-    """Counts what it is asked."""
+    """Counts its calls."""
 
     decisions = 0
 
@@ -178,7 +178,7 @@ class CountingEngine(Engine):
 
 
 class Scheduler:
-    """One of the two, and what it placed."""
+    """One of the two schedulers, and what it placed."""
 
     def __init__(self, *, hints: bool) -> None:
         self.engine = CountingEngine()
@@ -190,7 +190,9 @@ class Scheduler:
         self.harness.controller.handle(event)
 
     def settle(self, made: Mapping[str, PodBuilder], *, fails: bool) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Cycles until nothing more is placed; what was placed, in order. `fails`: the first write does not."""
+        """
+        Run cycles until nothing more is placed. Returns what was placed, in order. `fails`: the first write fails.
+        """
         placed = []
         self.harness.controller.tick(TickPhase.UPKEEP)
         for _ in range(12):
@@ -241,13 +243,13 @@ TAKEN = (running("web", "n0"), running("web", "n1"))
 
 @dataclass(frozen=True)
 class Cured:
-    """A pod that waits after some events, and the one that lets it be placed."""
+    """A pod that waits after some events, and the event that allows its placement."""
 
     shape: str
     before: tuple[Event, ...]
     cure: Event
     decisions: int = 1
-    """Two where the pod that wants another model has the same reason."""
+    """Two if the pod that requires another model has the same reason."""
 
 
 CURES: Mapping[str, Cured] = {
@@ -381,7 +383,7 @@ class Histories(RuleBasedStateMachine):
     def a_bystander_runs(self, kind: str, where: str, number: int, app: str) -> None:
         name = f"{kind}-{number}"
         made = BYSTANDERS[kind](pod(name).uid(name).on(where))
-        if name in self.running:  # it is relabelled where it is
+        if name in self.running:  # it is relabelled in place
             made = self.running[name].labelled(APP, "db" if app == "d" else "web")
         self.running[name] = made
         self.both(seen(made.json()))

@@ -1,4 +1,4 @@
-"""What the API server refuses to store is reported in its own words, and retried ever less often."""
+"""What the API server refuses to store is reported in its own words, and retried less and less often."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_who_is_refused_keeps_nobody_waiting() -> None:
 
 
 def test_what_the_api_server_repeatedly_fails_to_store_is_reported() -> None:
-    """Another webhook that is down, say: each time it says so, and not that it never will."""
+    """For example, another webhook is down. Each message says so, and does not say that it will never work."""
     harness, binding = one()
     for failure in range(3):
         harness.controller.handle(
@@ -102,7 +102,7 @@ def test_where_the_condition_is_refused_the_event_is_tried(code: int) -> None:
 
 
 class Inline:
-    """An executor that does it at once."""
+    """An executor that runs each task at once."""
 
     def map(self, call: Any, items: Any) -> Any:
         return [call(item) for item in items]

@@ -1,4 +1,6 @@
-"""A reservation ends: when its pod is not there, and at last whatever fails. One whose pod exists is not given away."""
+"""
+A reservation ends when its pod does not exist, and at last whatever fails. A share whose pod exists is not given away.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ TTL = 40.0
 
 
 class Failing(Transport):
-    """An API server whose lists go wrong."""
+    """An API server whose lists fail."""
 
     def __init__(self, error: Callable[[], Exception]) -> None:
         self.error, self.requested = error, list[str]()
@@ -82,7 +84,7 @@ def test_a_reservation_has_an_end_that_no_failure_postpones(error: Callable[[], 
 
 @pytest.mark.parametrize("namespace", ["", "..", ".", "A", "n" * 1_200_000, "n\n", "\u0000"])
 def test_a_namespace_that_cannot_be_has_no_pods(namespace: str) -> None:
-    """Admission refuses such names; should one come through all the same, it ends nothing and lasts no longer."""
+    """Admission refuses such names. If one still arrives, it ends nothing and lasts no longer than others."""
     harness = reserved(namespace, "team")
     requested = Failing(lambda: KubeUnavailable("away", status=503))
     harness.now += TTL + 1
@@ -119,7 +121,7 @@ def test_an_assumed_share_whose_pod_exists_is_kept_and_pods_are_relisted_once() 
 
 
 def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
-    """What makes the end safe: it is failed before it uses what others were given meanwhile."""
+    """This makes the end safe: the pod is failed before it uses what others got meanwhile."""
     harness = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
     answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)

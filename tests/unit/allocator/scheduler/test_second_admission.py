@@ -1,4 +1,4 @@
-"""Admission asks twice about one pod: the first answer stands while nothing that it was judged by has changed."""
+"""Admission asks twice about one pod: the first answer is kept if nothing that it was based on has changed."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_could_never_be_served_any_more_is_refused_and_leaves_nothing() -> 
 
 
 def own_pin(builder: PodBuilder) -> PodBuilder:
-    """The pod's author pins it in the form that we do, as a DaemonSet's controller does."""
+    """The pod's author pins it in the same form as gpufraction, as a DaemonSet's controller does."""
     return builder.affinity({"matchFields": [node_pin.requirement("a1")]})
 
 

@@ -1,4 +1,6 @@
-"""Several pods with one ResourceClaim have one share together, on one node, and it comes back with the last of them."""
+"""
+Several pods with one ResourceClaim have one share together, on one node. It is returned when the last of them ends.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def claim(
     requests: int = 1,
     held_by: tuple[str, ...] = (),
 ) -> JSON:
-    """A claim that stands alone."""
+    """A standalone claim."""
     amounts = {"memory": memory, **({"cores": cores} if cores else {})}
     capacity_ = {"requests": amounts} if memory else {}
     exactly = {"deviceClassName": str(names.SHARE_CLASS), "count": count, "capacity": capacity_}
@@ -66,7 +68,7 @@ def naming(name: str, *claims: str, template: str = "") -> PodBuilder:
 
 @dataclass
 class Bench:
-    """A harness with claims; pods are as admission stores them."""
+    """A harness with claims. Pods are as admission stores them."""
 
     nodes: Sequence[NodeBuilder]
     claims: Sequence[JSON] = (claim(),)
@@ -123,13 +125,13 @@ class Bench:
         return made
 
     def cycle(self) -> list[Binding]:
-        """What is to be written for the pods that fit."""
+        """The writes for the pods that fit."""
         bindings, self.reports = self.controller.schedule_pending()
         self.controller.check_invariants()
         return bindings
 
     def bind(self, *bindings: Binding) -> None:
-        """The pods as they are once their bindings are stored and seen."""
+        """Store and deliver the bindings. Returns the pods afterwards."""
         for each in bindings:
             made = self.stored[each.pod.key.split("/")[1]]
             made["metadata"]["annotations"][str(names.ALLOCATION)] = codec.allocation_to_text(each.allocation)
@@ -139,7 +141,7 @@ class Bench:
             self.controller.handle(pod_event(pods.trim(made)))
 
     def start(self, *builders: PodBuilder) -> list[Allocation]:
-        """The pods are created, and placed; where they are."""
+        """Create the pods and place them. Returns where they are."""
         for each in builders:
             self.waits(each)
         found = self.cycle()
@@ -151,7 +153,7 @@ class Bench:
         self.controller.check_invariants()
 
     def why(self, name: str) -> str:
-        """The words of a pod that waits."""
+        """The message of a waiting pod."""
         self.harness.now += 16
         self.controller.handle(NodeChanged(facts(trim(self.nodes[0].labelled("again").json()))))
         assert self.cycle() == []
@@ -163,7 +165,7 @@ class Bench:
         return next(each for each in self.controller.nodes() if each.name == name).usage[index]
 
     def agents_publish(self) -> None:
-        """Each node's agent makes the capacity as large as the allocator says."""
+        """Each node's agent sets the capacity to what the allocator says."""
         for phase in TickPhase:
             for each in self.controller.tick(phase):
                 if isinstance(each, HeldBeyond):
@@ -308,7 +310,7 @@ NOT_SHARED = {
 
 @pytest.mark.parametrize(("claims", "named", "template"), NOT_SHARED.values(), ids=NOT_SHARED)
 def test_what_cannot_be_shared_is_one_pods(claims: tuple[JSON, ...], named: tuple[str, ...], template: str) -> None:
-    """Which containers have which cards differs between such pods."""
+    """Such pods differ in which containers have which cards."""
     on = Bench([node("a").gpus(4, mib=16384)], claims)
     if template:
         on.change({**claim("made"), "metadata": {"name": "made", "namespace": "default", "uid": "m"}})

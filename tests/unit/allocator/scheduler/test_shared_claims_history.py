@@ -1,10 +1,10 @@
 """
-Any history of pods that name one ResourceClaim, of lost answers, late watches and new leaders keeps these promises.
+These promises hold for any history of pods that name one ResourceClaim, of lost answers, late watches and new leaders.
 
-1. On no card is more booked than it has, and the pods with the claim have one share: one node, and the same cards.
+1. No card has more allocated than it has, and the pods with the claim have one share: one node, and the same cards.
 2. A pod without its gate has the claim allocated on its node and reserved for it, whatever ended in between.
-3. Once all is quiet every pod that can go to the claim's node is there, the ledger is what the pods say, and a claim
-   that nobody uses holds nothing.
+3. Once all is quiet, every pod that fits on the claim's node is there, the ledger equals what the pods say, and an
+   unused claim holds nothing.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class SharedClaim(RuleBasedStateMachine):
         self.kube, self.sound = Kube(self.wire), Kube(Wire(api))
         self.bindings: list[Binding] = []
         self.orphans: list[Binding] = []
-        """What leaders before were about to write."""
+        """The writes that former leaders had in progress."""
         self.made = self.terms = 0
         self.taken_away = False
-        """Whether somebody took the claim's allocation away, which the keeper writes again."""
+        """Whether a user removed the claim's allocation, which the keeper writes again."""
         body = {"apiVersion": resourceclaims.API, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": SPEC}
         self.sound.create(paths.resourceclaims("default"), body)
         self._begin()
@@ -121,7 +121,7 @@ class SharedClaim(RuleBasedStateMachine):
 
     @rule()
     def kubernetes_releases(self) -> None:
-        """kube-controller-manager: pods that are there no more, and then the claim."""
+        """kube-controller-manager: releases pods that no longer exist, and then the claim."""
         claim, there = self.claim(), {pods.uid(each) for each in self.pods()}
         status = claim.get("status") or {}
         kept = [each for each in status.get("reservedFor") or () if each["uid"] in there]

@@ -1,4 +1,4 @@
-"""A node whose agent is silent takes no new pods, what runs there stays, and waiting pods are placed when it writes."""
+"""A node with a silent agent takes no new pods, running pods stay, and waiting pods are placed when it writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODE = node("a").gpu(mib=15_000)
 
 
 def harness(patience: float = 300.0) -> SchedulerHarness:
-    """A node whose agent writes every 120 s, and wrote at 100."""
+    """A node whose agent writes every 120 s, and last wrote at 100."""
     made = SchedulerHarness([NODE], options=replace(Settings(), agent_silence=patience))
     made.controller.handle(AgentsHeard({"a": Heartbeat(1, 120)}, listed=True))
     made.controller.tick(TickPhase.UPKEEP)
@@ -34,13 +34,13 @@ def harness(patience: float = 300.0) -> SchedulerHarness:
 
 
 def writes(made: SchedulerHarness, number: int) -> None:
-    """The agent's write: what the watch brings of it."""
+    """The agent writes, and the watch delivers it."""
     made.controller.handle(AgentsHeard({"a": Heartbeat(number, 120)}))
     made.controller.handle(InventoryChanged(NODE.inventory()))
 
 
 def later(made: SchedulerHarness, seconds: float) -> list[EventRecord]:
-    """The Events that time brings, told second by second at the end alone."""
+    """The Events of this time. Time moves second by second, and the Events are read only at the end."""
     made.now += seconds
     made.controller.tick(TickPhase.UPKEEP)
     return [each for each in made.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
@@ -52,7 +52,7 @@ def closed(made: SchedulerHarness) -> int:
 
 
 def answer(made: SchedulerHarness) -> str:
-    """What a new pod is told: its node, or why it waits."""
+    """The answer to a new pod: its node, or why it waits."""
     found = made.controller.reserve(question(pod("new").asks("gpufraction.io/gpu-memory", "2Gi"), dry_run=True))
     assert isinstance(found, Placed | Wait)
     return found.allocation.node if isinstance(found, Placed) else found.reason

@@ -1,4 +1,4 @@
-"""What a new leader does about the one before: it touches who waits before it decides, and fails who comes too late."""
+"""A new leader writes to the waiting pods before it decides, and fails pods of the previous one that come too late."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHERS = "example.com/hold"
 
 
 class Leader:
-    """A harness that was elected, its fencer over the shared API server, and the words that it writes."""
+    """A harness that was elected, its fencer with the shared API server, and the messages that it writes."""
 
     def __init__(self, api: ApiServer, term: int, writers: Executor | None = None) -> None:
         self.api, self.harness = api, SchedulerHarness([ONE_GPU], elected=True, term=term)
@@ -53,7 +53,7 @@ class Leader:
         self.failed += 1
 
     def see(self) -> None:
-        """The watch brings what has happened."""
+        """The watch delivers what has happened."""
         while self.api.events:
             kind, seen = self.api.events.popleft()
             if kind == "put":
@@ -73,7 +73,7 @@ def words(api: ApiServer) -> dict[str, str]:
 
 
 def an_orphan(api: ApiServer) -> Any:
-    """A placement that a leader has decided, and whose write is held up on its way."""
+    """A placement that a leader has decided, and whose write is delayed in transit."""
     before = Leader(api, 1)
     fence(before.controller, before.fencer)
     api.create(admitted(worker("a"), gated=True))
@@ -128,7 +128,7 @@ def test_nobody_is_touched_twice_in_one_leadership() -> None:
 
 
 class Batches(Executor):
-    """Writes one after another, and keeps how many were begun together."""
+    """Writes one after another, and records how many were started together."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -198,14 +198,14 @@ def test_a_leader_whose_time_is_over_touches_nobody() -> None:
 
 
 def admitted_by(leader: Leader, name: str, size: str = "16Gi") -> JSON:
-    """The pod as it is to be stored, with the share that the leader has reserved for it."""
+    """The pod as it will be stored, with the share that the leader has reserved for it."""
     answer = leader.controller.reserve(question(worker(name, size)))
     assert isinstance(answer, Placed)
     return admitted(worker(name, size).on("n"), allocation=answer.allocation)
 
 
 def successor(api: ApiServer) -> tuple[Leader, JSON]:
-    """A leader, and a pod with half of a GPU that the leader before has admitted and that is not stored yet."""
+    """A leader, and a pod with half of a GPU that the previous leader has admitted and that is not stored yet."""
     before = Leader(api, 1)
     fence(before.controller, before.fencer)
     made = admitted_by(before, "late", "8Gi")

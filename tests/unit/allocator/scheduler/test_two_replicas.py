@@ -1,4 +1,4 @@
-"""Two allocators on one API server: what one decides in its last moment and the other in its first never collide."""
+"""Two allocators on one API server: the last decisions of one and the first decisions of the other never collide."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def worker(name: str) -> PodBuilder:
 
 
 class Replica:
-    """A harness with an election, and the real loop over the shared API server."""
+    """A harness with an election, and the real loop with the shared API server."""
 
     def __init__(self, api: ApiServer, *, term: int | None = None) -> None:
         self.harness = SchedulerHarness([ONE_GPU], elected=True, term=term, leads=term is not None)
@@ -157,7 +157,7 @@ def test_the_loop_lists_once_a_term() -> None:
 
 
 def that_waited(made: JSON) -> JSON:
-    """The pod with the condition of one that waits."""
+    """The pod with the condition of a waiting one."""
     condition = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": "full"}
     return {**made, "status": {"conditions": [condition]}}
 
@@ -230,7 +230,7 @@ def test_a_leader_that_returns_writes_the_conditions_of_pods_again() -> None:
 
 
 class WokenAtTheEnd(threading.Event):
-    """Somebody wakes the loop when its wait has just ended without; the third wait is the last."""
+    """The loop is woken just after its wait has timed out; the third wait is the last."""
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__()
@@ -256,11 +256,11 @@ def test_a_wake_up_that_comes_when_the_wait_is_over_is_not_lost() -> None:
     assert allocated(api) == {"default/a"}
 
 
-# -- what was in doubt when the leadership ended ------------------------------------------------------------------
+# -- bindings in doubt when the leadership ended ------------------------------------------------------------------
 
 
 def in_doubt(fate: Fate) -> tuple[ApiServer, Replica, Replica]:
-    """A pod of whose placement the leader has no answer, and which it cannot read; then another leads."""
+    """A pod for whose placement the leader has no answer, and which it cannot read. Then another replica leads."""
     api = ApiServer()
     old, new = Replica(api, term=1), Replica(api)
     old.relist(1)

@@ -1,4 +1,4 @@
-"""A share that kube-scheduler does not let its pod use goes back, and no late binding ever gets the GPU with it."""
+"""A share that kube-scheduler does not let its pod use is returned, and no late binding ever gets the GPU with it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Unbound:
         self.harness.leads, self.harness.term = leads, 1 if leads else None
 
     def start(self, term: int) -> None:
-        """A process begins to lead; it knows the API server and nothing else."""
+        """A process begins to lead. It knows only what is on the API server."""
         self.harness = SchedulerHarness(self.nodes, options=self.options, elected=True, term=term, made=100 * term)
         self.harness.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
         self.harness.controller.handle(ClaimsListed("elasticgpus", (), term=term))
@@ -119,14 +119,14 @@ class Unbound:
         self.watch()
 
     def carries(self) -> set[str]:
-        """Our annotations of the pod, except the request."""
+        """Our annotations on the pod, except the request."""
         return set(pods.annotations_of(self.pod)) - {names.REQUEST, names.PLACEMENT}
 
     def held(self) -> int:
         return self.harness.controller.look().confirmed
 
     def free(self) -> bool:
-        """Whether another pod would be given the card."""
+        """Whether another pod would get the card."""
         return isinstance(self.harness.controller.reserve(question(worker("other"), dry_run=True)), Placed)
 
     def reported(self) -> list[tuple[bool, str, str, str | None]]:
@@ -166,7 +166,7 @@ def test_a_share_is_free_only_when_the_watch_shows_the_pod_without_it() -> None:
 def test_a_pod_that_was_bound_between_our_read_and_our_write_keeps_its_share() -> None:
     it = Unbound()
     it.refused_for(300)
-    it.bind()  # the watch has yet to bring it
+    it.bind()  # the watch has not delivered it yet
     it.turn()
     assert names.ALLOCATION in it.carries()
     it.harness.now += 60
@@ -175,7 +175,7 @@ def test_a_pod_that_was_bound_between_our_read_and_our_write_keeps_its_share() -
 
 
 def test_what_counts_for_a_pod_without_a_share_is_added_to_its_nodes_capacity() -> None:
-    """Else the kubelet would count it against the pods that have the GPU."""
+    """Otherwise the kubelet would count it against the pods that have the GPU."""
     it = Unbound()
     it.refused_for(300)
     it.turn()
@@ -377,7 +377,7 @@ def test_a_pod_that_is_deleted_is_forgotten() -> None:
 
 
 def by_claim(found: Allocation) -> tuple[PodRequest, Allocation]:
-    """As an ElasticGPUClaim gives it."""
+    """As an ElasticGPUClaim provides it."""
     request = PodRequest("elastic", tuple(FractionRequest(each.container) for each in found.containers), claim="c")
     return request, replace(found, claim="c")
 
@@ -440,8 +440,8 @@ def test_a_bounded_number_of_shares_goes_back_in_one_turn() -> None:
 
 class BindingRace(RuleBasedStateMachine):
     """
-    kube-scheduler binds when it wants, writes are lost and late, leaders end: the card is free for another pod only
-    once the first one can never see it.
+    kube-scheduler binds at any time, writes are lost and late, and leaders end. The card becomes free for another pod
+    only once the first one can never see it.
     """
 
     def __init__(self) -> None:

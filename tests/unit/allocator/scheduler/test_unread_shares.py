@@ -1,4 +1,6 @@
-"""A share that cannot be read, as one that a later version wrote: its cards take no other pods, and it is reported."""
+"""
+A share that cannot be read, such as one that a later version wrote: its cards take no other pods, and it is reported.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ ASKS = pod("p").uid("u1").asks("gpufraction.io/gpu-memory", "8Gi")
 
 
 def running(harness: SchedulerHarness) -> JSON:
-    """A pod that runs with a share of a card of `n`."""
+    """A running pod with a share of a card of `n`."""
     answer = harness.controller.reserve(question(ASKS))
     assert isinstance(answer, Placed)
     return admitted(ASKS.on("n").phase("Running"), allocation=answer.allocation)
 
 
 def rewritten(made: JSON, name: str, change: dict[str, object]) -> JSON:
-    """The pod with fields of one of its annotations changed."""
+    """The pod with changed fields in one of its annotations."""
     annotations = made["metadata"]["annotations"]
     text = json.dumps(json.loads(annotations[name]) | change)
     return {**made, "metadata": {**made["metadata"], "annotations": {**annotations, name: text}}}
@@ -104,7 +106,7 @@ def test_a_share_that_cannot_be_read_is_reported_once() -> None:
 
 
 def test_who_leads_next_reports_it_once_more() -> None:
-    """Its watch may have brought the pod while the leader before led, or after that one had ended."""
+    """Its watch may have delivered the pod while the previous leader led, or after that leader had ended."""
     made = rewritten(running(SchedulerHarness(NODES)), ALLOCATION, {"v": 2})
     harness = SchedulerHarness(NODES, elected=True, leads=False)
     harness.controller.handle(pod_event(made))
@@ -118,7 +120,7 @@ def test_who_leads_next_reports_it_once_more() -> None:
 
 def told(harness: SchedulerHarness) -> list[str]:
     """The pods that an Event is about."""
-    relists(harness.controller)  # nothing is to be fenced
+    relists(harness.controller)  # no pod needs to be fenced
     _, news = harness.controller.schedule_pending()
     return [each.key for each in news if isinstance(each, EventRecord)]
 

@@ -1,4 +1,4 @@
-"""From requests to tables: classes, sizes by two sides, when to learn, and what the tables then prefer."""
+"""From requests to tables: classes, sizes by both dimensions, when to learn, and what the tables then prefer."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_cluster_is_not_roomy_where_many_cards_are_beside_little_cpu() -> None
 
 
 def test_pods_of_several_cards_are_kept_for_where_models_are_named() -> None:
-    """The T4 have two cards on a node, so pods of four can only be on the A100."""
+    """The T4 nodes have two cards each, so pods of four cards fit only on the A100."""
     supply = Supply({T4: Stock(4, 8000, together=2), A100: Stock(4, 8000, together=4)}, 16_000)
     named, large = Demanded(0, exclusive=True, use_models=("t4",)), Demanded(0, 4, exclusive=True)
     assert tables.scarce({named: 4.0, large: 1.0}, supply, A100) == pytest.approx(1.0)
@@ -159,7 +159,7 @@ def test_scarce_goes_by_what_is_free() -> None:
     demand = {anything: 1.0, named: 1.0}
 
     def scarce(t4: int, a100: int) -> float:
-        """With so many thousandths of the four cards of either kind taken."""
+        """The scarcity with this many thousandths of the four cards of either kind allocated."""
         supply = Supply({T4: Stock(4, 8000, t4), A100: Stock(4, 8000, a100)}, 16_000)
         return tables.scarce(demand, supply, A100)
 
@@ -174,7 +174,7 @@ def test_scarcity_counts_in_thirds() -> None:
     demand = {Demanded(0, exclusive=True): 8.0, Demanded(0, exclusive=True, use_models=("a100",)): 1.0}
 
     def scarcity(a100: int) -> tuple[float, list[int], bool]:
-        """With so many thousandths of the four A100 taken."""
+        """The scarcity with this many thousandths of the four A100 allocated."""
         supply = Supply({T4: Stock(4, 8000), A100: Stock(4, 8000, a100)}, 16_000)
         made = tables.value(demand, supply)
         return tables.scarce(demand, supply, A100), made.scarcity.tolist(), made.limited
@@ -199,7 +199,7 @@ def test_the_cluster_has_filled_when_a_tenth_more_is_taken() -> None:
 
 
 def _node(name: str, *cards: tuple[int, int], cpu: int = 64_000) -> NodeState:
-    """A node with T4s; of each the GiB and the percent of cores that are taken."""
+    """A node with T4s; for each the allocated GiB and percent of cores."""
     gpus = tuple(Gpu(f"GPU-{name}-{at}", at, T4.model, T4.memory, T4.usable) for at in range(len(cards)))
     usage = tuple(Usage(memory * GIB, cores, bool(memory or cores)) for memory, cores in cards)
     return NodeState(name, gpus, usage, allocatable=Compute(cpu=cpu, pods=50))
@@ -219,7 +219,9 @@ THIRDS_AND_FIFTHS = {Demanded(0, memory=5 * GIB): 5.0, Demanded(0, memory=3 * GI
 
 
 def test_a_share_goes_where_it_spoils_no_larger_one() -> None:
-    """Best fit would take the card with 5 GiB left, all that the requests seen need; 8 less 3 leave that too."""
+    """
+    Best fit would take the card with 5 GiB left, which is all that the seen requests need; 8 minus 3 leave that too.
+    """
     share = FractionRequest("main", memory=3 * GIB)
     cards = _node("n", (10, 0), (7, 0))
     assert _chosen("value", {Demanded(0, memory=5 * GIB): 1.0}, share, cards) == ("n", 1)
@@ -271,7 +273,7 @@ def test_which_containers_may_share_a_card(request_: PodRequest, may: bool) -> N
 
 
 def test_two_sides_that_disagree() -> None:
-    """More than half the memory and no cores: one card has the memory, but no cores left for the halves requested."""
+    """More than half the memory and no cores: one card has the memory, but no cores left for the requested halves."""
     halves = {Demanded(0, percent=50, cores=50): 1.0}
     memory_only = FractionRequest("main", percent=60)
     spoilt, good = (1, 80), (0, 0)
@@ -299,7 +301,7 @@ def test_a_tenant_who_chooses_gets_what_was_chosen() -> None:
 
 
 def test_worth_is_convex_in_the_price_of_cpu() -> None:
-    """`ranks` relies on it: where no neighbouring price is lower, none is."""
+    """`ranks` relies on this: if no neighbouring price is lower, no price is."""
     target = {
         Demanded(cpu, memory=gib * GIB, percent=0, cores=cores): float(gib + cpu % 7)
         for gib, cpu, cores in ((1, 300, 0), (2, 4000, 10), (3, 700, 0), (5, 2500, 40), (7, 7900, 0), (7, 100, 0))

@@ -1,4 +1,4 @@
-"""Prices of shares: known cutting-stock problems by hand, and what must hold of any demand."""
+"""Prices of shares: known cutting-stock problems solved by hand, and what must hold for any demand."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_too_many_sizes_are_counted_on_a_coarser_grid() -> None:
 
 
 def test_two_shares_that_fill_one_card_share_its_price() -> None:
-    """Neither fits alongside another of its own sort."""
+    """Neither fits together with another of its own kind."""
     assert pricing.prices_by_sides({(70, 10): 1.0, (10, 70): 3.0}) == pytest.approx({(70, 10): 0.0, (10, 70): 1.0})
     assert sum(pricing.prices_by_sides({(70, 10): 1.0, (10, 70): 1.0}).values()) == pytest.approx(1.0)
 
@@ -76,7 +76,7 @@ AMOUNTS = st.dictionaries(st.integers(5, 95), st.integers(1, 9), min_size=1, max
 @given(AMOUNTS)
 @settings(max_examples=examples(20), deadline=None)
 def test_both_sides_alike_are_priced_as_one_side(amounts: dict[int, int]) -> None:
-    """What a card costs in all is the same, whichever of several prices the linear program ends at."""
+    """The total price of a card is the same, whichever of several optimal prices the linear program returns."""
     one = pricing.prices({10 * size: float(amount) for size, amount in amounts.items()})
     two = pricing.prices_by_sides({(size, size): float(amount) for size, amount in amounts.items()})
     costs = [

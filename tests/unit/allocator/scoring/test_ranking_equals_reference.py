@@ -1,4 +1,4 @@
-"""Any sequence of requests, releases and changes of nodes: what is remembered gives the plain decision, tie for tie."""
+"""Remembered results give the plain decision, ties included, for any requests, releases and changes of nodes."""
 
 from __future__ import annotations
 
@@ -147,11 +147,11 @@ class Roomy(Sequences):
 
 
 APART = {Demanded(0, percent=70, cores=10): 50.0, Demanded(0, percent=10, cores=70): 50.0}
-"""So many shares of two sides apart that both sides count."""
+"""Shares that differ enough in the two dimensions for both dimensions to count."""
 
 
 class TwoSided(Sequences):
-    """Tables by both sides of a card."""
+    """Tables by both dimensions of a card."""
 
     @rule()
     def learn(self) -> None:
@@ -194,7 +194,7 @@ ONE_CARD = SchedulingRequest(
 
 
 def cards(name: str, number: int, *, taken: int) -> NodeState:
-    """A node with so many cards, of which the first are taken as a whole."""
+    """A node with this many cards, of which the first are allocated as a whole."""
     gpus = tuple(Gpu(f"GPU-{name}-{at}", at, "T4", 16 * GIB, 16 * GIB) for at in range(number))
     usage = (Usage(16 * GIB, 100, 1, True),) * taken + (Usage(),) * (number - taken)
     return NodeState(name, gpus, usage, allocatable=Compute(pods=9))
@@ -254,10 +254,10 @@ def test_before_anything_is_learned_nothing_is_reported() -> None:
 
 
 def test_between_equals_smaller_nodes_rank_by_a_quarter_of_the_hash() -> None:
-    """By the whole hash the larger node would be first; by the quarter the smaller one is."""
+    """By the whole hash the larger node would be first; by a quarter of it the smaller one is."""
     names = sorted((f"n{number}" for number in range(40)), key=tie)
     large_name, small_name = next((large, small) for large, small in pairwise(names) if tie(small) >> 2 < tie(large))
-    # One card is free on either, and only whole cards are requested: the cost is the same.
+    # One card is free on each, and only whole cards are requested, so the cost is the same.
     both = {large_name: cards(large_name, 4, taken=3), small_name: cards(small_name, 2, taken=1)}
     learner = Learner()
     learner.see(ONE_CARD.request, 0)
@@ -289,7 +289,7 @@ def test_between_equals_a_roomy_cluster_fills_the_fullest_node() -> None:
 
 
 def test_between_equals_a_roomy_cluster_fills_the_fullest_card() -> None:
-    """No share is worth anything here, so that all cards cost the same."""
+    """No share has any value here, so all cards cost the same."""
     node = cards("a", 2, taken=0)
     node = replace(node, usage=(Usage(1 * GIB, 0, 1), Usage(2 * GIB, 0, 1)))
     ask = SchedulingRequest(PodRequest("any", (FractionRequest("main", memory=GIB),)), PodNeeds())
@@ -304,7 +304,7 @@ def test_between_equals_a_roomy_cluster_fills_the_fullest_card() -> None:
 
 
 def test_a_share_goes_beside_one_that_takes_the_other_side() -> None:
-    """By the larger side both cards are as full; alongside 70% of memory there is room for 70% of cores."""
+    """By the larger dimension both cards are equally full; next to 70% of memory there is room for 70% of cores."""
     node = cards("a", 2, taken=0)
     usage = tuple(Usage(16 * GIB * memory // 100, cores, 1) for memory, cores in ((10, 70), (70, 10)))
     node = replace(node, usage=usage)
@@ -320,7 +320,7 @@ def test_a_share_goes_beside_one_that_takes_the_other_side() -> None:
 
 
 def test_a_small_share_leaves_room_for_two_that_belong_together() -> None:
-    """25% of both would spoil the card of 70% and 10% for the frequent share of the other side: it opens a card."""
+    """25% of both would spoil the card of 70% and 10% for the frequent share of the other dimension: open a card."""
     node = replace(cards("a", 2, taken=0), usage=(Usage(16 * GIB * 70 // 100, 10, 1), Usage()))
     ask = SchedulingRequest(PodRequest("any", (FractionRequest("main", percent=25, cores=25),)), PodNeeds())
     demand = {**APART, Demanded(0, percent=10, cores=70): 99.0, Demanded(0, percent=25, cores=25): 10.0}

@@ -1,4 +1,4 @@
-"""CEL selectors: which GPUs an expression accepts, and what evaluating a stranger's expression may cost."""
+"""CEL selectors: which GPUs an expression accepts, and how much the evaluation of a stranger's expression may cost."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ GPUS = st.builds(
 
 @given(expression=EXPRESSIONS, gpu=GPUS)
 def test_gpus_that_are_not_named_are_judged_by_their_kind_alone(expression: str, gpu: Gpu) -> None:
-    """The oracle evaluates for the very GPU; a decision evaluates once for all of a kind."""
+    """The oracle evaluates for each GPU; a decision evaluates once for all of a kind."""
     assert accepts(gpu, (expression,), holds) == holds(expression, kind_seen(gpu)._replace(uuid=gpu.uuid))
 
 

@@ -1,4 +1,4 @@
-"""What the person on call sees: the gauges at a scrape, and the line and the snapshot on the socket."""
+"""What the person on call sees: the gauges at a scrape, and the queue and the snapshot on the socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def worker(name: str, size: str = "8Gi") -> PodBuilder:
 
 
 def scrape(controller: Controller, shows: Callable[[Metrics], None] = lambda metrics: None) -> dict[str, float]:
-    """What is scraped; `shows` adds the figures of a feature."""
+    """The result of a scrape; `shows` adds the figures of a feature."""
     metrics = Metrics(metrics_of("allocator"))
     shows(metrics)
     figures = gauges.AllocatorGauges(controller, metrics, lambda: True)

@@ -1,4 +1,4 @@
-"""A snapshot read back decides as the allocator did, whatever the cluster, and shows nothing that it need not."""
+"""A snapshot that is read back decides as the allocator did, for any cluster, and reveals nothing unnecessary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot decides again as the allocator did where volumes and other pods decide, and holds no more than that."""
+"""A snapshot repeats the allocator's decision if volumes and other pods decide, and holds no more than that needs."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def harness_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
 
 def attracting_nobody(template: JSON) -> JSON:
     """
-    The template without required affinity. Between equal nodes, the pods that a running pod requires alongside it are
-    preferred there, and a snapshot leaves preferences out.
+    The template without required affinity. Among equal nodes, the allocator prefers those where a running pod requires
+    such pods next to it, but a snapshot leaves preferences out.
     """
     spec = template["spec"]
     affinity = {kind: terms for kind, terms in spec.get("affinity", {}).items() if kind != "podAffinity"}

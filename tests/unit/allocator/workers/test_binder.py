@@ -1,4 +1,6 @@
-"""What happens to a commit: written, refused, overtaken, or nobody can tell, and then the same commit tells."""
+"""
+What happens to a commit: it is written, refused or overtaken, or its result is unknown and the same commit finds out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ JSON = dict[str, Any]
 
 
 def decided(**annotations: str) -> tuple[ApiServer, Kube, Binding]:
-    """A waiting pod on the API server, and the commit that was decided for it. `annotations`: also of the pod."""
+    """
+    A waiting pod on the API server, and the commit that was decided for it. `annotations`: further ones of the pod.
+    """
     api, harness = ApiServer(), SchedulerHarness([node("n").gpus(1)])
     made = admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True)
     made["metadata"]["annotations"].update(annotations)
@@ -102,7 +106,7 @@ def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
 
 
 def test_a_commit_that_cannot_be_repeated_is_not_carried_out_late() -> None:
-    """Its room is about to be another's."""
+    """Its room is about to be given to another pod."""
     api, kube, binding = decided()
     again = replace(binding, again=True)
     api.wire.fates = ["lost"]

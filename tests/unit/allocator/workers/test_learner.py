@@ -1,4 +1,4 @@
-"""How the running allocator learns: each pod counts once, however it comes, and the tables reach the engine whole."""
+"""How the running allocator learns: each pod counts once, however it arrives, and the engine gets complete tables."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_the_thread_learns_and_stops() -> None:
 
 
 def test_a_snapshot_decides_by_what_was_learnt() -> None:
-    """Best fit would take the fuller card, which has room for just one of the shares that are requested."""
+    """Best fit would take the fuller card, which has room for only one of the requested shares."""
     full, half = (Usage(memory=used * GIB, sharers=1) for used in (11, 8))
     cards = tuple(Gpu(f"GPU-n-{at}", at, "T4", 16 * GIB, 16 * GIB) for at in range(2))
     state = NodeState("n", cards, (full, half), allocatable=Compute(pods=50))

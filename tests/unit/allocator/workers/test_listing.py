@@ -1,4 +1,4 @@
-"""A list of pods in parts: what may be decided between them, and when nodes' states are made."""
+"""A list of pods in parts: what may be decided between the parts, and when nodes' states are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labels of namespaces that have a meaning to the allocator."""
+"""The namespace labels that the allocator uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a pod waits is written where the program that created it looks, for the programs of the table and no others."""
+"""Why a pod waits is written where the program that created it looks, for exactly the programs of the table."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def owned(owner: JSON, **more: Any) -> JSON:
 
 
 def of_jobset(**labels: str) -> JSON:
-    """A pod of a Job of the JobSet. `labels`: others in place of those that JobSet writes."""
+    """A pod of a Job of the JobSet. `labels`: others instead of those that JobSet writes."""
     made = owned(JOB)
     made["metadata"]["labels"] = {NAME: JOBSET["name"], UID: JOBSET["uid"], **labels}
     return made
 
 
 def written(news: StatusUpdate, *pods: JSON) -> list[JSON]:
-    """What is sent besides the condition of each of these pods and the Event about it."""
+    """What is sent in addition to the condition of each of these pods and its Event."""
     found = []
     for each in pods:
         transport = Script(Answer(200, each), holds=True)

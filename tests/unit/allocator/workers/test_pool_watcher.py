@@ -1,4 +1,4 @@
-"""How the running allocator follows the declared pools: by the options as they are, and by the nodes that it saw."""
+"""How the running allocator follows the declared pools: by the current options, and by the nodes that it has seen."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Followed:
         return self.nodes
 
     def gpus(self) -> tuple[list[int], frozenset[str]]:
-        """Look, and say how many GPUs the empty node of each pool has, and which pools are learned."""
+        """Look once. Returns how many GPUs the empty node of each pool has, and which pools are learnt."""
         self.watcher.once()
         return [len(each.gpus) for each in self.declared[-1].nodes], self.declared[-1].learned
 

@@ -1,4 +1,4 @@
-"""A pod gets its condition, though the API server is busy for a while; what is old is not written."""
+"""A pod gets its condition, even if the API server is busy for a while; outdated conditions are not written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
     sent: list[str]
     pauses: list[float]
     leads: tuple[bool, ...] = ()
-    """Whether the replica leads, asked before each try; forever after these."""
+    """Whether the replica leads, asked before each attempt; afterwards it always leads."""
 
 
 STATUS, EVENT = "status", "events"
@@ -75,7 +75,7 @@ def test_nothing_is_waited_for_when_the_program_ends() -> None:
 
 
 def backlog(*news: Report, size: int = 10) -> list[Tellable]:
-    """What is written, in order, of news that came while nothing was being written."""
+    """The writes, in order, for news that arrived while nothing was being written."""
     recorder = EventRecorder(Kube(Script(OK, holds=True)), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), size=size)
     for each in news:
         recorder.put(each)
@@ -143,7 +143,7 @@ SCHEDULED: dict[str, tuple[StatusUpdate, list[str]]] = {
 
 @pytest.mark.parametrize(("news", "want"), SCHEDULED.values(), ids=SCHEDULED.keys())
 def test_the_api_servers_condition_says_why_a_gated_pod_waits(news: StatusUpdate, want: list[str]) -> None:
-    """Knative takes its message for a format, so no percent sign is in it."""
+    """Knative uses its message as a format string, so it contains no percent sign."""
     transport = Script(OK, holds=True)
     assert EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC)).tell(news, lambda _: False)
     written = transport.sent[0].body["status"]["conditions"]

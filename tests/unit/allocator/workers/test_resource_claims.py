@@ -1,4 +1,4 @@
-"""The claim of a placed pod: written before the gate goes, found after a crash, and never by an earlier leader."""
+"""A placed pod's claim: written before the gate is removed, found after a crash, never written by a former leader."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Bench:
         return self.sound.get(paths.resourceclaims("default", NAME))
 
     def fenced(self) -> JSON:
-        """The pod in a later version, as a new leader leaves it."""
+        """The pod in a later version, as after a new leader's write."""
         self.pod = self.sound.patch_merge(
             paths.pods("default", "p"), {"metadata": {"annotations": {str(names.FENCE): "x"}}}
         )
@@ -163,7 +163,7 @@ def test_without_time_nothing_is_begun(bench: Bench) -> None:
 
 
 class Removing(Wire):
-    """A wire on which somebody removes the claim, so many times, before each request but those that create it."""
+    """A wire on which a user removes the claim, this many times, before each request except those that create it."""
 
     def __init__(self, api: Api, times: int) -> None:
         super().__init__(api)

@@ -1,4 +1,4 @@
-"""What the watch has lost is found and mended, GPUs promised twice and pods nobody counts are reported, and no more."""
+"""What the watch has lost is repaired; only GPUs allocated twice and pods that are not counted are reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gated(name: str) -> JSON:
 
 @dataclass
 class Bench:
-    """A controller, an API server whose events reach it or are lost, and the repair between them."""
+    """A controller, an API server whose events reach it or are lost, and the repair of the difference."""
 
     options: Settings = field(default_factory=chosen)
     every: float = 300.0
@@ -85,7 +85,7 @@ class Bench:
         self.repair.tick()
 
     def relist(self) -> bool:
-        """What the loop does where it is asked to."""
+        """Do what the loop does when it is told to list again."""
         wanted = bool(relists(self.harness.controller))
         if wanted:
             self.harness.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
@@ -239,7 +239,7 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
     bench.harness.controller.check_invariants()
 
 
-# -- GPUs that are promised beyond what they have -----------------------------------------------------------------
+# -- GPUs that are allocated beyond what they have ----------------------------------------------------------------
 
 WHAT = "GPU 0 of node a: more is allocated than the GPU has: 20480 of 16384 MiB"
 YOUNGEST = f"{WHAT}. This pod is the youngest that holds a share of it: "
@@ -297,11 +297,11 @@ def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes()
     assert bench.harness.controller.tick(TickPhase.EVICTIONS) == [], "it goes, and nobody else must"
 
 
-# -- pods that nobody counts --------------------------------------------------------------------------------------
+# -- pods that are not counted ------------------------------------------------------------------------------------
 
 
 def bare(made: JSON) -> JSON:
-    """As if the webhook had never seen it."""
+    """The pod as if the webhook had never seen it."""
     for key in [*made["metadata"].get("annotations", {})]:
         del made["metadata"]["annotations"][key]
     return made

@@ -1,4 +1,4 @@
-"""A tenant's claims: allocated before the gate goes, found after a crash, and never past what was counted."""
+"""A tenant's claims: allocated before the gate is removed, found after a crash, and never beyond what was counted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Bench:
         self.pod = self.make("p")
 
     def make(self, name: str, *, claim: str = "") -> JSON:
-        """A pod that waits, with the claim that was made for it; or one that names `claim`."""
+        """A waiting pod, with the claim that was created for it; or a pod that names `claim`."""
         source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "t"}
         body = {
             "apiVersion": "v1",
@@ -127,7 +127,7 @@ class Bench:
         return self.sound.get(paths.resourceclaims("default", name))
 
     def fenced(self) -> JSON:
-        """The pod in a later version, as a new leader leaves it."""
+        """The pod in a later version, as after a new leader's write."""
         path = paths.pods("default", "p")
         self.pod = pods.outline(self.sound.patch_merge(path, {"metadata": {"annotations": {str(names.FENCE): "x"}}}))
         return self.pod
@@ -193,7 +193,7 @@ def test_an_allocation_names_the_alternative_that_was_chosen(bench: Bench, alter
 
 @pytest.mark.parametrize("change", ["a selector more", "alternatives", "none"])
 def test_a_claim_with_other_selectors_than_were_judged_is_not_written(bench: Bench, change: str) -> None:
-    """A template may be made again between a pod's admission and the claim."""
+    """A template may be replaced between a pod's admission and the creation of the claim."""
     plain = {"deviceClassName": "share.gpufraction.io", "capacity": {"requests": {"memory": "1Gi"}}}
     judged = {"name": "one", "exactly": {**plain, **SELECTING}}
     more = {"selectors": [*SELECTING["selectors"], {"cel": {"expression": "true"}}]}
@@ -254,7 +254,7 @@ def test_an_earlier_leader_does_not_change_what_a_later_one_wrote(bench: Bench) 
 
 
 def test_a_claim_that_asks_for_something_else_than_was_counted_is_not_allocated(bench: Bench) -> None:
-    """Its template was made again after the pod was admitted, or somebody put another claim in its place."""
+    """Its template was replaced after the pod's admission, or a user put another claim in its place."""
     bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
     owner = bench.sound.get(paths.pods("default", "p"))
     bench.claim_for(owner, "p-gpu", spec_of(ONE, DeviceRequest("two", 2, 8 * GIB)))
@@ -293,7 +293,7 @@ def test_a_claim_that_stands_alone_is_one_pods_until_that_has_ended(bench: Bench
     with pytest.raises(NotWritten, match="is used by pod first") as caught:
         bench.write(allocated("two", "b"), second)
     assert not caught.value.refused
-    # kube-controller-manager takes the reservation away, and without the finalizer it leaves the allocation.
+    # kube-controller-manager removes the reservation, and without the finalizer it keeps the allocation.
     bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": None}})
     bench.write(allocated("two", "b"), second)
     claim = bench.claim("alone")
@@ -320,7 +320,7 @@ def test_a_claim_is_reserved_for_each_pod_that_has_its_share(bench: Bench, dra: 
     found = bench.claim("alone")
     assert found["status"]["allocation"] == allocation
     assert resourceclaims.holders(found) == ((pods.uid(first), "first"), (pods.uid(second), "second"))
-    # The share is the claim's, whichever pod is left.
+    # The share belongs to the claim, whichever pods are left.
     reserved = found["status"]["reservedFor"][1:]
     bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": reserved}})
     bench.write(together("three", claim, dra=dra), third)

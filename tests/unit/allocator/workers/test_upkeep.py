@@ -1,4 +1,4 @@
-"""The older systems' annotations that change while a pod lives: who writes them, when, and what may go wrong."""
+"""The older systems' annotations that change while a pod runs: what writes them, when, and what can go wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACED = pod("binpack-1").uid("u1").annotated("gpufraction.io/allocation", "{}")
 
 
 def server(stop: threading.Event, *statuses: int) -> Script:
-    """Answers with these statuses in turn; the last ends the writer."""
+    """Answers with these statuses in turn. The last one ends the writer."""
     return Script(*map(Answer, statuses), on_last=stop.set)
 
 

@@ -1,4 +1,4 @@
-"""What the benchmark says where there is no real API server."""
+"""What the benchmark prints if there is no real API server."""
 
 from __future__ import annotations
 

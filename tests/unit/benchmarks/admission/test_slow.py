@@ -1,4 +1,4 @@
-"""The benchmark's slow clients are there, are slow, and come again when the server has enough of them."""
+"""The benchmark's slow clients exist, are slow, and reconnect when the server ends their connections."""
 
 from __future__ import annotations
 

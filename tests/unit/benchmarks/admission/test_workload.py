@@ -1,4 +1,4 @@
-"""What the benchmark sends is what it says it sends: all dialects, real pods, a fair mix, the same every time."""
+"""The benchmark sends what it claims to send: all dialects, real pods, a fair mix, the same every time."""
 
 from __future__ import annotations
 

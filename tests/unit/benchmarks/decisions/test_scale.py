@@ -1,4 +1,4 @@
-"""`make bench-scale`, small: a table and a growth per policy, the plot, and a last line for programs."""
+"""`make bench-scale` with small sizes: a table and a growth for each policy, the plot, and a last line for programs."""
 
 from __future__ import annotations
 

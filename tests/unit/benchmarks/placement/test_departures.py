@@ -1,4 +1,4 @@
-"""Pods that leave: what is served and how long the others wait, by hand; and what a cluster gets back."""
+"""Pods that end: what is served and how long the others wait, computed by hand; and what a cluster gets back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OneCard:
         self.free = CARD
         self._last = WHOLE
         self.informed: list[list[int]] = []
-        """For how many cards pods waited, each time that the line changed."""
+        """For how many cards pods waited, at each change of the queue."""
 
     def place(self, task: Task, uid: str = "") -> bool:
         if task.volume > self.free:
@@ -63,8 +63,8 @@ class OneCard:
 def test_who_finds_no_room_waits_and_starts_when_somebody_leaves() -> None:
     stays = [
         Stay(WHOLE, 0, 2 * HOUR),
-        Stay(WHOLE, HOUR, 5 * HOUR),  # waits an hour, and runs for two of its five until the end
-        Stay(HALF, HOUR, HOUR),  # never finds room until the end
+        Stay(WHOLE, HOUR, 5 * HOUR),  # waits an hour, and runs for two of its five hours before the end
+        Stay(HALF, HOUR, HOUR),  # never finds room before the end
         Stay(WHOLE, 4 * HOUR, HOUR),
     ]
     served = departures.live(OneCard(), stays)
@@ -84,7 +84,7 @@ def test_the_policy_learns_how_many_cards_pods_wait_for() -> None:
 def test_a_smaller_one_behind_may_start_first() -> None:
     stays = [Stay(HALF, 0, 9 * HOUR), Stay(WHOLE, HOUR, HOUR), Stay(HALF, 2 * HOUR, HOUR), Stay(HALF, 3 * HOUR, HOUR)]
     served = departures.live(OneCard(), stays)
-    # until the last one came: three hours of the first half, one of the second; the whole one of them waited for two
+    # until the last one arrived: three hours of the first half, one of the second; the whole one waited for two of them
     assert (served.hours, served.mean_wait) == (1.5 + 0.5, 0.5)
     assert served.p95_wait == pytest.approx(1.7)
 
@@ -117,13 +117,15 @@ def test_what_was_booked_is_given_back(task: Task) -> None:
 @pytest.mark.parametrize(
     ("options", "waited"),
     [
-        (None, 1.5 + 1),  # the node is reserved at two hours, and the pod that comes then waits until the end
+        (None, 1.5 + 1),  # the node is reserved at two hours, and the pod that arrives then waits until the end
         (chosen(starvation_timeout=0), 2),  # the starving pod waits until the end
     ],
     ids=["reserved", "not reserved"],
 )
 def test_a_node_is_reserved_for_a_starving_pod(policy: str, options: Settings | None, waited: float) -> None:
-    """Pods of one card come every hour and run for one and a half, so both cards of the node are never free at once."""
+    """
+    Pods of one card arrive every hour and run for one and a half, so both cards of the node are never free at once.
+    """
     pair, machine = Task(1000, 1024, 2, CARD), Machine(64_000, 65_536, 2, "T4")
     singles = [Stay(WHOLE, HOUR * hour, 1.5 * HOUR, f"single-{hour}") for hour in range(4)]
     stays = sorted([*singles, Stay(pair, HOUR + 1, HOUR, "pair")], key=lambda stay: stay.comes)
@@ -158,7 +160,7 @@ def test_a_baseline_shows_its_nodes_as_the_allocator_knows_them() -> None:
 
 
 def fragmented(rules: Rules | None, *, late: float = 8 * HOUR) -> tuple[Served, Defragmenter | None]:
-    """0.4 of a card run on each of two nodes for long; after an hour a pod comes that needs a whole card."""
+    """0.4 of a card runs on each of two nodes for a long time. After an hour a pod needs a whole card."""
     stays = [
         *(
             Stay(Task(1000, 1024, 1, parts), 0, runs, f"{parts}-{number}")
@@ -179,7 +181,7 @@ def test_a_pod_moves_so_that_a_larger_one_starts_and_its_work_is_lost() -> None:
     still, _ = fragmented(None)
     assert still.hours == pytest.approx(2 * 0.4 * 8 + 2 * 0.6 / 2)
     moved, mover = fragmented(rules_of("2"))
-    # After an hour of waiting the whole card has missed more than the other one has worked in two hours.
+    # After an hour of waiting the whole card has missed more than the other pod has computed in two hours.
     assert mover is not None
     assert (mover.moves, moved.evictions) == (1, 1)
     assert moved.hours == pytest.approx(still.hours - 2 * 0.4 + 6)

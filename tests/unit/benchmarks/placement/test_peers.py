@@ -1,4 +1,4 @@
-"""What other schedulers do by default: which node and which card each rule takes."""
+"""What other schedulers do by default: which node and which card each rule chooses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A pod of so many percent of a card, 0 for a pod without a GPU, and thousandths of CPU."""
+    """A pod with this percentage of a card, 0 for a pod without a GPU, and thousandths of a CPU."""
 
     percent: int
     cpu: int = 1000
@@ -55,7 +55,7 @@ def _peer(name: str, nodes: list[NodeState]) -> Peer:
 
 
 def _free(peer: Peer) -> list[list[int]]:
-    """Percent that are free of each card that exists, by node."""
+    """The free percentage of each existing card, by node."""
     cards = peer.cards
     return [
         [int(free) for free, there in zip(*row, strict=True) if there]
@@ -74,7 +74,7 @@ RULES = {
 
 @pytest.mark.parametrize(("name", "percents", "want"), RULES.values(), ids=RULES.keys())
 def test_where_pods_go(name: str, percents: tuple[int, ...], want: list[list[int]]) -> None:
-    """Between equal nodes chance decides, so the nodes are compared without their order."""
+    """The choice among equal nodes is random, so the nodes are compared without their order."""
     peer = _peer(name, _nodes(2, 2))
     assert all(peer.place(Asked(percent)) for percent in percents)
     assert sorted(_free(peer)) == sorted(want)

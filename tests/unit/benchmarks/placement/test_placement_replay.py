@@ -1,4 +1,4 @@
-"""The benchmark on made-up traces: the protocol, the baselines and the tables, in a second."""
+"""The benchmark on generated traces: the protocol, the baselines and the tables, in a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables in which all sides stand alongside each other, and what they say of sides that cannot be compared."""
+"""The tables that compare all sides, and what they say about sides that cannot be compared."""
 
 from __future__ import annotations
 

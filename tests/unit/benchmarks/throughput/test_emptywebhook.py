@@ -1,4 +1,4 @@
-"""The webhook that does nothing but name a node."""
+"""The webhook that only names a node."""
 
 from __future__ import annotations
 

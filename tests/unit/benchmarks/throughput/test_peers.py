@@ -1,4 +1,4 @@
-"""Peers of the benchmark: what their objects book on cards, and what is said where their programs are missing."""
+"""Peers of the benchmark: what their objects allocate on cards, and the message if their programs are missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JSON = dict[str, Any]
 
 
 def shares(count: int, *, node: str = "n1", card: str = "0", memory: int = SHARE) -> list[Booking]:
-    """So many pods' bookings on one card."""
+    """This many pods' allocations on one card."""
     return [Booking(f"{node}-{card}-{number}", node, card, memory) for number in range(count)]
 
 
@@ -146,7 +146,7 @@ def test_amounts_are_written_in_gib() -> None:
     assert (gib(SHARE), gib(CARD)) == ("8Gi", "80Gi")
 
 
-# -- programs that are not on the machine -------------------------------------------------------------------------
+# -- missing programs ---------------------------------------------------------------------------------------------
 
 
 def test_programs_below_no_folder_are_missing() -> None:

@@ -1,4 +1,4 @@
-"""The ways in which pods come to nodes, and what is reported of them."""
+"""The ways in which pods get nodes, and what is reported about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _ASKED = dict.fromkeys((*requests.KINDS, requests.READS), 1.0)
 
 
 def work(seconds: float, cpu: Mapping[str, float]) -> Work:
-    """Work of so long, half of it done when the last pod had its node, with one request of each kind a pod."""
+    """
+    Work of this duration, half of it done when the last pod had its node, with one request of each kind for each pod.
+    """
     return Work(seconds, cpu, sum(cpu.values()) / 2, _ASKED)
 
 

@@ -1,4 +1,4 @@
-"""Sides take turns on their control planes, and a peer that fails is left out while the others go on."""
+"""Sides take turns on their control planes, and a failing peer is left out while the others continue."""
 
 from __future__ import annotations
 

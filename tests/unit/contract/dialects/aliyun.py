@@ -1,4 +1,4 @@
-"""Aliyun's gpushare: each sentence with its pod and what reading it gives."""
+"""Aliyun's gpushare: for each sentence a pod and the result of reading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the cases say what a pod asks, and what reading it gives."""
+"""Helpers for cases: what a pod requests, and the result of reading it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LIMITS = "spec.containers[0].resources.limits"
 
 
 def one(dialect: str, *, unit: int = 0, **fraction: Any) -> PodRequest:
-    """The request of a pod whose container `main` alone asks."""
+    """The request of a pod in which only the container `main` requests something."""
     return PodRequest(dialect, (FractionRequest("main", **fraction),), unit=unit)
 
 
 def asking(prefix: str, **amounts: int | str) -> PodBuilder:
-    """A pod whose container `main` asks for `<prefix>/<key>`, `_` in place of `-`."""
+    """A pod whose container `main` requests `<prefix>/<key>`, with `_` instead of `-`."""
     made = pod("p")
     for key, amount in amounts.items():
         made = made.asks(f"{prefix}/{key.replace('_', '-')}", amount)

@@ -1,4 +1,4 @@
-"""Elastic GPU: each sentence with its pod and what reading it gives."""
+"""Elastic GPU: for each sentence a pod and the result of reading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HAMi's resources: each sentence with its pod and what reading it gives."""
+"""HAMi's resources: for each sentence a pod and the result of reading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KAI's annotations: each sentence with its pod and what reading it gives."""
+"""KAI's annotations: for each sentence a pod and the result of reading it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kai(**annotations: str) -> PodBuilder:
 
 
 def by_container(**annotations: str) -> PodBuilder:
-    """`request`, `limit`, `portion_limit` and what else is there, of container main."""
+    """`request`, `limit`, `portion_limit` and further fields of container `main`."""
     made = pod("p")
     for key, value in annotations.items():
         prefix = "kai.scheduler/container" if key == "portion_limit" else "nvidia.com/container"

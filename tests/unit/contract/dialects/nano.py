@@ -1,4 +1,4 @@
-"""Percentages of a card, as nano-gpu has them: each sentence with its pod and what reading it gives."""
+"""Percentages of a card, as in nano-gpu: for each sentence a pod and the result of reading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own resources: each sentence with its pod and what reading it gives."""
+"""Our own resources: for each sentence a pod and the result of reading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server's question, whether a pod concerns us at all, has the same answer as our own reading of it."""
+"""The API server's match conditions and our own reading agree on whether a pod concerns gpufraction."""
 
 from __future__ import annotations
 

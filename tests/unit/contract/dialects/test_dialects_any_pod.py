@@ -1,4 +1,4 @@
-"""Whatever JSON stands where a pod should, reading it gives a request, a refusal or nothing: never a traceback."""
+"""Whatever JSON takes the place of a pod, reading it gives a request, a refusal or nothing, and never a traceback."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ AMOUNTS = st.sampled_from(HUGE + ODD + [float("nan"), float("inf")]) | st.intege
 
 
 def kept(strategy: st.SearchStrategy[Any], *, instead: st.SearchStrategy[Any] = JSON) -> st.SearchStrategy[Any]:
-    """Mostly what the strategy makes, sometimes any other JSON."""
+    """Mostly what the strategy generates, sometimes any other JSON."""
     return st.integers(0, 9).flatmap(lambda dice: instead if dice == 0 else strategy)
 
 

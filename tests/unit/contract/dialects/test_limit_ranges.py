@@ -1,4 +1,4 @@
-"""What a LimitRange wrote into a pod counts as far as it goes with what the pod asks for otherwise."""
+"""What a LimitRange wrote into a pod counts as far as it is compatible with the pod's own request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORY, OLDER, OTHER = "gpufraction.io/gpu-memory", "aliyun.com/gpu-mem", "nvidi
 
 
 def ranged(builder: PodBuilder, *, also: JSON | None = None, **amounts: str) -> JSON:
-    """As LimitRanger leaves the pod: in each container the amounts that it does not name, and the note."""
+    """The pod as LimitRanger leaves it: with the amounts that a container does not set, and with the annotation."""
     made = builder.json()
     wanted = {**amounts, **(also or {})}
     notes = []
@@ -38,7 +38,7 @@ def ranged(builder: PodBuilder, *, also: JSON | None = None, **amounts: str) -> 
 
 
 def two(*asks: tuple[str, str | int]) -> PodBuilder:
-    """`main`, which asks, and `side`, which asks for nothing."""
+    """`main`, which requests a share, and `side`, which requests none."""
     builder = pod("p").container("main")
     for resource, amount in asks:
         builder = builder.asks(resource, amount)
@@ -137,7 +137,7 @@ def test_of_several_limit_ranges_the_refusal_names_the_one_of_the_note() -> None
 
 
 def ranged_again(builder: PodBuilder) -> PodBuilder:
-    """A LimitRange whose note another one has overwritten."""
+    """A pod with a LimitRange whose annotation another LimitRange has overwritten."""
     made = builder
     for resource, amount in BOTH.items():
         made = made.asks(resource, amount)
@@ -173,7 +173,7 @@ def test_a_note_of_megabytes_is_not_read() -> None:
 
 
 def test_a_forged_note_gets_nobody_more() -> None:
-    """A tenant's own words in the name of a LimitRange, are read like one's."""
+    """Text that a tenant writes in the name of a LimitRange is read like a LimitRange's own."""
     made = two((OLDER, 5)).annotated(NOTE, f"LimitRanger plugin set: {OLDER} request for container main").json()
     assert DIALECTS.read(made) == PodRequest(
         "aliyun",

@@ -421,7 +421,7 @@ def asked(*fractions: FractionRequest) -> PodRequest:
 
 
 def constrained(*requests: DeviceRequest, about: tuple[str, ...] = (), distinct: bool = False) -> ClaimReading:
-    """The requests with constraints about all of them."""
+    """The requests with constraints that cover all of them."""
     meant = tuple(each.name for each in requests)
     found = [Constraint(each, meant) for each in about] + [Constraint("uuid", meant, distinct=True)] * distinct
     return tuple(replace(each, constraints=tuple(found)) for each in requests)
@@ -631,7 +631,7 @@ def test_the_entries_of_a_pod_are_templates_and_claims_but_none_of_ours() -> Non
 
 
 def test_a_stored_request_counts_only_where_its_containers_name_claims() -> None:
-    """The annotation may be the author's own."""
+    """The pod's author may have written the annotation."""
     request = asked(FractionRequest("main", memory=GIB))
     assert is_borne_out(pod(("main", [ref()])), request)
     assert not is_borne_out(pod(("main", [ref("nobody")])), request)
@@ -646,7 +646,7 @@ def test_a_request_survives_its_annotation() -> None:
 
 
 def test_a_request_with_expressions_is_no_text_of_the_first_version() -> None:
-    """A program of that version would place the pod on other cards."""
+    """A program of the first version would place the pod on other cards."""
     plain = FractionRequest("main", 2, GIB)
     by_wishes = [Wishes(selectors=("true",)), Wishes(alternatives=(("true",), ()))]
     others = [replace(plain, one_model=True), replace(plain, apart=True)]
@@ -754,7 +754,7 @@ READINGS = st.dictionaries(
 
 @given(one=REFERENCES, two=REFERENCES, readings=READINGS)
 def test_every_card_of_a_claim_is_one_containers(one: list[JSON], two: list[JSON], readings: Readings) -> None:
-    """What is counted is what the claims ask for in all, whatever the containers name."""
+    """The counted amount is what the claims request in total, whatever the containers name."""
     readings = {name: tuple({each.name: each for each in found}.values()) for name, found in readings.items()}
     context = PodReader(pod(("one", one), ("two", two)), DEFAULTS)
     found = read_pod(context, readings)

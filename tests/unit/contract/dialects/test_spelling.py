@@ -1,4 +1,4 @@
-"""Annotations that look like ours: what nothing reads is reported, with the name that was meant."""
+"""Annotations that look like ours: an annotation that nothing reads is reported, with the intended name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written into annotations comes back as it was, and damaged text is `Malformed` and nothing else."""
+"""What is written into annotations is read back unchanged, and damaged text raises `Malformed` and nothing else."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ PATHS = st.lists(st.integers(0, 6), min_size=1, max_size=5)
 
 
 def damage(document: Any, path: list[int], value: Any) -> Any:
-    """The document with one thing in it exchanged."""
+    """The document with one part replaced."""
     document = copy.deepcopy(document)
     at = document
     for depth, step in enumerate(path, 1):
@@ -150,7 +150,7 @@ def damage(document: Any, path: list[int], value: Any) -> Any:
 
 
 def attempt(read: Callable[[Any], object], value: Any) -> object:
-    """What is read, or the message of `Malformed`."""
+    """The result of reading, or the message of `Malformed`."""
     try:
         return read(value)
     except Malformed as error:
@@ -171,7 +171,7 @@ def test_a_damaged_gpunode_is_read_or_malformed(path: list[int], value: Any) -> 
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Every text below a value."""
+    """Every text inside a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
@@ -193,7 +193,7 @@ def places_of_text(part: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any,
     st.text(max_size=20) | st.sampled_from(("a" * 100_000, "\x1b[2J\x1b[31m", "a\nb", "\u202eb", "\ud800")), st.data()
 )
 def test_whatever_a_node_says_of_its_gpus_it_is_short_and_can_be_printed(text: str, data: st.DataObject) -> None:
-    """Its words stand in messages to every tenant, in metrics and in tables."""
+    """Its text appears in messages to every tenant, in metrics and in tables."""
     document = node("n1").gpus(2).gpunode()
     status = document["status"]
     *path, last = data.draw(st.sampled_from(list(places_of_text(status))))
@@ -428,11 +428,11 @@ GIB = 1 << 30
         # Half of unequal cards: every GPU is limited to the smaller half.
         ([GpuShare("GPU-0", 0, 12 * GIB, 0, 24 * GIB), GpuShare("GPU-1", 1, 40 * GIB, 0, 80 * GIB)], "0.15"),
         ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB, as_whole=True)], "1"),
-        # The share is shown as the whole, and the card has less.
+        # The share is shown as the whole card, and the card has less.
         ([GpuShare("GPU-0", 0, 30 * GIB, 0, 24 * GIB, as_whole=True)], "0.8"),
         ([GpuShare("GPU-0", 0, 30 * GIB, 0, 24 * GIB)], "1"),
         ([GpuShare("GPU-0", 0, 8 * GIB, 0, 0)], "0.000001"),
-        # A program takes what is booked, however far it may burst.
+        # A program takes what is allocated, however far it may burst.
         ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB, burst=4 * GIB)], "0.333333"),
         ([GpuShare("GPU-0", 0, 8 * GIB, 0, 24 * GIB, as_whole=True, burst=8 * GIB)], "0.5"),
     ],
@@ -454,7 +454,7 @@ def test_a_program_that_takes_its_part_never_exceeds_its_share(cards: list[tuple
     assert 0 < part <= 1
     assert "e" not in text
     assert all(part * share.gpu_memory <= max(share.memory, 1_048_577) for share in shares)
-    # Rounded down by less than a millionth of the card, and by less than the MiB that limits are counted in.
+    # Rounded down by less than a millionth of the card, and by less than one MiB, the unit of limits.
     exact = min(Fraction(min(share.memory, share.gpu_memory)) for share in shares)
     largest = max(share.gpu_memory for share in shares)
     assert part * largest > exact - MIB - Fraction(largest, 1_000_000)
@@ -486,7 +486,7 @@ def test_limiters_get_the_limit_and_the_rest_what_is_booked() -> None:
 
 
 def test_a_program_that_knows_no_limits_reads_what_is_booked() -> None:
-    """The version before this one ignores the fields; it then books the same, and gives the container no more."""
+    """The previous version ignores these fields. It then allocates the same, and gives the container no more."""
     request = PodRequest("native", (FractionRequest("main", memory=8 * GIB, limit=24 * GIB),))
     document = json.loads(request_to_text(request))
     assert document["containers"][0].pop("limit") == 24 * GIB

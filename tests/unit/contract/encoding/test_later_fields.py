@@ -1,4 +1,4 @@
-"""What a later release adds to a text is ignored, wherever it is and whatever it is: docs/compatibility.md."""
+"""Fields that a later release adds to a text are ignored, wherever and whatever they are: docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.unit.contract.encoding.test_protocol import ANSWERS, QUESTIONS
 from tests.unit.contract.strategies import ALLOCATIONS, JSON, REQUESTS, inventories
 
 FREE = frozenset(("pod", "floor"))
-"""What has any keys: a pod, and a map by container."""
+"""Objects that may have any keys: a pod, and a map by container."""
 
 
 def added(value: Any, more: Any, *, free: frozenset[str] = FREE) -> Any:
-    """The document with a field that nobody knows in each of its objects."""
+    """The document with an unknown field in each of its objects."""
     if isinstance(value, dict):
         inner = {key: each if key in free else added(each, more, free=free) for key, each in value.items()}
         return {**inner, "laterField": more}
@@ -88,7 +88,7 @@ def test_of_a_report_of_mps_daemons(gpu: GpuReport, more: Any) -> None:
 
 @given(ALLOCATIONS, st.integers(2, 1000) | st.none() | st.text(max_size=5), JSON)
 def test_cards_of_any_later_version_can_be_found(allocation: Allocation, version: Any, more: Any) -> None:
-    """Whatever else is in it, and under whatever names: by `node`, and by the UUIDs somewhere in it."""
+    """Cards are found by `node` and by UUIDs anywhere in the text, whatever it contains and calls its fields."""
     document = json.loads(allocation_to_text(allocation))
     shares = {share.uuid for container in allocation.containers for share in container.shares}
     moved = {"v": version, "node": allocation.node, "moved": added(document["containers"], more)}

@@ -1,4 +1,4 @@
-"""Times in sentences: written once, and shown as an age."""
+"""Times in sentences: written once as a moment, and shown as an age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names as Kubernetes has them, and what strangers send in their place."""
+"""Names as Kubernetes allows them, and what strangers send instead."""
 
 from __future__ import annotations
 

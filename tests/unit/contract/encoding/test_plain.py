@@ -1,4 +1,4 @@
-"""Text of others is shown on one line, harmless and bounded, whatever it is."""
+"""Text that others wrote is shown on one line, harmless and bounded, whatever it is."""
 
 from __future__ import annotations
 

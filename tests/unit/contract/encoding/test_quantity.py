@@ -1,4 +1,4 @@
-"""Quantities are exact, and nothing that a tenant can write hangs them or raises another error."""
+"""Quantities are exact, and no text of a tenant makes them hang or raise another error."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_each_container_gets_the_devices_of_its_own_shares() -> None:
 
 
 def test_the_card_of_an_alternative_is_given_by_the_name_of_its_request() -> None:
-    """Containers name the request, and kubelet compares it with the answer as text."""
+    """Containers name the request, and kubelet compares that name with the answer as text."""
     given = [("gpu/large", share())]
     claim = {
         "metadata": {"name": "mine", "uid": "claim-uid"},

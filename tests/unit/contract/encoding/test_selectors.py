@@ -1,4 +1,4 @@
-"""Which CEL expressions are accepted, by what they contain: nothing that grows, repeats or tells single GPUs apart."""
+"""Which CEL expressions are accepted, by their content: nothing that grows, repeats or distinguishes single GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody else wrote is repeated briefly, whatever it is."""
+"""A value that others wrote is repeated briefly, whatever it is."""
 
 from __future__ import annotations
 

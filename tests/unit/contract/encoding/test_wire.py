@@ -1,4 +1,4 @@
-"""A table of fields reads and writes; what is wrong is named by its path, with what was found and what to give."""
+"""A table of fields reads and writes. A wrong field is named by its path, with what was found and what is expected."""
 
 from __future__ import annotations
 

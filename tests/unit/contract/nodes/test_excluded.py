@@ -1,4 +1,4 @@
-"""The list of cards that an administrator of Aliyun gpushare keeps out: what it means, and what nobody can tell."""
+"""The list of cards that an administrator of Aliyun gpushare excludes: what it means, and what cannot be determined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an agent wrote, when it writes again, and when it is silent."""
+"""When an agent wrote, when it writes again, and from when on it counts as silent."""
 
 from __future__ import annotations
 

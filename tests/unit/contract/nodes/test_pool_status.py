@@ -1,4 +1,4 @@
-"""The published status of pools is read as it was written, also by a plugin of another version."""
+"""The published status of pools is read as it was written, even by a plugin of another version."""
 
 from __future__ import annotations
 

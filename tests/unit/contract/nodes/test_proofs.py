@@ -1,4 +1,4 @@
-"""The annotation of a proof: read back as written, and nothing else."""
+"""The annotation of a proof is read back as written; any other text is not a proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent reports about pods: read back as it was written, and damaged or forged reports count as absent."""
+"""What an agent reports about pods is read back as it was written; damaged or forged reports count as absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reserved nodes on the leader's Lease: what is written is read back, and what is odd counts as absent."""
+"""The reserved nodes on the leader's Lease are read back as written; invalid entries count as absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pools[].node` of the options: what it means, and what is wrong with one that cannot be read."""
+"""`pools[].node` of the options: what it means, and the message for one that cannot be read."""
 
 from __future__ import annotations
 

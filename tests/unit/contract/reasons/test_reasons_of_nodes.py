@@ -1,4 +1,4 @@
-"""The one word for why a pod waits: of the node on which it came furthest, whatever most nodes say."""
+"""The one reason why a pod waits is that of the node on which it passed most checks, whatever most nodes say."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ REPORTERS = {
     "Problem": 0,
     "Observation": 5,
 }
-"""What a reason is written with, and which argument it is."""
+"""The functions that write a reason, and which argument it is."""
 NO_REASON = {"Change": ("contract/reasons/",), "Status": ("runtime/",), "Condition": ("nodeagent/dra/health.py",)}
-"""Others of the same name."""
+"""Other functions with the same name."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -42,7 +42,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def literals(module: str, tree: ast.Module) -> Iterator[str]:
-    """Texts that a module passes as a reason, directly or through a name of its own."""
+    """Texts that a module passes as a reason, directly or through a constant of the module."""
     texts = {
         target.id: assigned.value.value
         for assigned in tree.body

@@ -1,4 +1,4 @@
-"""What is free, lacking and overcommitted on a GPU: the amounts say what `gpu_reason` says."""
+"""What is free, missing and overcommitted on a GPU: the amounts agree with `gpu_reason`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_limits_of_others_never_refuse_a_pod_that_has_none(used: int, burst: int
     st.sampled_from((0.0, 1.0, 1.25, 1.7, 3.0, 10.0)),
 )
 def test_any_requested_limits_add_up_to_the_ratio(requested: list[tuple[int, int]], ratio: float) -> None:
-    """However little a pod books, it has no more than that much of it; what is promised bounds all of them."""
+    """
+    However little a pod requests, its limit is at most that multiple of it, and the GPU's promise bounds all limits.
+    """
     gpu, usage, pods = replace(GPU, sharing=PoolSharing(limit_ratio=ratio)), FREE, Limits(max_sharers=100)
     for memory, limit in requested:
         fraction = FractionRequest("main", memory=memory, limit=limit if limit > memory else 0)

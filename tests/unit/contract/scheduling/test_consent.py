@@ -1,4 +1,4 @@
-"""After how long an idle pod gives way: what it says, and what its namespace says."""
+"""After how long an idle pod gives way, by its own setting and by its namespace's."""
 
 from __future__ import annotations
 

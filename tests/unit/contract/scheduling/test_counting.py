@@ -1,4 +1,4 @@
-"""Whether Kubernetes has room on a node for what it counts of a pod, where that is more than pods hold."""
+"""Whether Kubernetes has room on a node for what it counts for a pod, if that is more than the pod holds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(*fractions: FractionRequest) -> SchedulingRequest:
 
 
 LARGE_FIRST = ask(share("first", 15, init=True), share("a", 5), share("b", 5))
-"""Kubernetes counts 20 GiB for it, and on one card it holds 15."""
+"""Kubernetes counts 20 GiB for it, but on one card it holds 15."""
 PERCENT = ask(share("first", percent=60, init=True), share("a", percent=20), share("b", percent=20))
 STORED_EARLIER = ask(share("main", percent=50))
 STORED_EARLIER = replace(STORED_EARLIER, request=replace(STORED_EARLIER.request, counted=16 * GIB))
@@ -50,7 +50,7 @@ ONE = ask(share("main", 12))
 
 
 def cards(*used: int) -> NodeState:
-    """A node with a card of 16 GiB for each, of which so many are used."""
+    """A node with one card of 16 GiB for each number, of which this many GiB are used."""
     made = node("a")
     for gib in used:
         made = made.gpu("Tesla T4", mib=16 * 1024, used_mib=gib * 1024)
@@ -58,7 +58,7 @@ def cards(*used: int) -> NodeState:
 
 
 def placed(ask: SchedulingRequest, *cards: int) -> Allocation:
-    """Each container on the card of this number."""
+    """Each container on the card with this number."""
     return Allocation(
         "id",
         "a",
@@ -167,7 +167,7 @@ def test_kubernetes_is_short_of_room(state: NodeState, ask_: SchedulingRequest, 
 
 
 def test_the_pods_own_request_is_counted_whatever_form_of_it_is_placed() -> None:
-    """With all containers on one card nothing would be counted besides."""
+    """With all containers on one card nothing more would be counted."""
     joined = fit.joined(LARGE_FIRST.request)
     assert joined is not None
     state = cards(0)

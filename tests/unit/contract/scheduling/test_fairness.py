@@ -1,4 +1,4 @@
-"""Who is next in the fair order: the namespace that holds least for its weight, and within it the oldest pod."""
+"""The next pod in the fair order: the namespace that holds least for its weight, and in it the oldest pod."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOTAL = Held(CARDS * 100, CARDS * 100)
 
 @dataclass(frozen=True)
 class Waiting:
-    """`team/name priority`, asks for a whole card unless it says other."""
+    """`team/name priority`. Requests a whole card unless it says otherwise."""
 
     team: str
     name: str = ""
@@ -161,7 +161,7 @@ def test_the_fair_order_keeps_all_pods_their_priorities_and_each_teams_order(
 def test_max_min_fairness_among_backlogged_namespaces(
     teams: list[str], held: dict[str, Held], weights: dict[str, int], free: int
 ) -> None:
-    """No namespace is given a card while one that waits has fewer for its weight."""
+    """No namespace gets a card while a waiting one has fewer for its weight."""
     pods = [Waiting(team, str(i)) for i, team in enumerate(teams)]
     shares = Shares(TOTAL, weights)
     has, backlog = Counter({team: each.memory // 100 for team, each in held.items()}), Counter(teams)
@@ -190,8 +190,8 @@ def test_within_a_burst_the_order_of_arrival_makes_no_difference(
 )
 def test_nobody_starves_though_pods_of_others_keep_coming(backlogs: list[int], cluster: int, ends: list[int]) -> None:
     """
-    Each card becomes free after a while, and with each placement a new pod of every namespace comes. A pod waits for
-    those that are older than itself, and besides for the turns of the other namespaces only.
+    Each card becomes free after a while, and with each placement a new pod of every namespace arrives. A pod waits only
+    for older pods and for the turns of the other namespaces.
     """
     teams = [f"team-{i}" for i in range(len(backlogs))]
     older = [Waiting(team, created=0) for team, number in zip(teams, backlogs, strict=True) for _ in range(number)]
@@ -200,7 +200,7 @@ def test_nobody_starves_though_pods_of_others_keep_coming(backlogs: list[int], c
     for turn in range(len(older) + 2 * len(teams) * cluster + 2):
         end = (
             ends[turn] % cluster if turn < len(ends) and turn % 2 else 0
-        )  # the longest running one at least each second time
+        )  # the longest running one at least every second time
         running.pop(end)
         held = {team: cards(number) for team, number in Counter(running).items()}
         shares = Shares(TOTAL, {})

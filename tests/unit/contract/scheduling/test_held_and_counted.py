@@ -1,4 +1,4 @@
-"""What a pod with init containers holds for its life, and what Kubernetes counts for it, which a quota sees."""
+"""What a pod with init containers holds while it lives, and what Kubernetes counts for it, which a quota sees."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_on_enough_free_cards_every_pod_fits(request_: PodRequest) -> None:
 
 
 def test_the_init_container_goes_where_the_main_one_fits_too() -> None:
-    """The card that is preferred for the small one alone has no room for the other."""
+    """The card that is preferred for the small container alone has no room for the other."""
     state = node("a").gpu(mib=15_000, used_mib=9_000).gpu(mib=15_000).state()
     found = fit.fit(state, of(share("init", 4, init=True), share("main", 8)), DEFAULT_LIMITS, fit.least_free)
     assert isinstance(found, Fit)
@@ -152,7 +152,7 @@ def test_the_init_container_goes_where_the_main_one_fits_too() -> None:
 
 
 def test_where_no_card_has_room_for_both_the_pod_waits() -> None:
-    """Apart they would fit, and hold 12 GiB of which 8 are counted."""
+    """On separate cards they would fit, and hold 12 GiB of which 8 are counted."""
     state = node("a").gpu(mib=15_000, used_mib=9_000).gpu(mib=15_000, used_mib=8_000).state()
     apart = of(share("init", 6, init=True), share("main", 5))
     assert isinstance(fit.fit(state, apart, DEFAULT_LIMITS, fit.least_free), Fit)

@@ -1,4 +1,4 @@
-"""What filters are given of the pods on nodes leads to the same answers as all pods, for every form of a selector."""
+"""Filters give the same answers with the selected pods on nodes as with all pods, for every form of a selector."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STORAGE = StorageObjects(claims={("one", "data"): CLAIM})
 
 
 def rules(app: str, apart: JSON | None, beside: JSON | None, even: JSON | None, volume: JSON | None, space: str) -> Any:
-    """What filters read of a pod with the label `app`."""
+    """What filters read from a pod with the label `app`."""
     terms = {
         kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
         for kind, term in (("podAntiAffinity", apart), ("podAffinity", beside))
@@ -87,7 +87,7 @@ PLACES = st.lists(st.tuples(PODS.map(PodRules.placed), st.sampled_from((*NODES, 
 
 
 def cluster(places: Iterable[tuple[PodKind, str]]) -> Cluster:
-    """All pods."""
+    """A cluster with all pods."""
     pods: dict[str, dict[PodKind, dict[str, int]]] = {}
     for kind, node in places:
         on_nodes = pods.setdefault(kind.namespace, {}).setdefault(kind, {})

@@ -1,4 +1,4 @@
-"""kube-scheduler's rules, which a pod pinned by name never meets, as tables after the Kubernetes documentation."""
+"""kube-scheduler's rules, which a pod pinned by name bypasses, as tables after the Kubernetes documentation."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ GIB = 1 << 30
 
 def most_at_any_moment(spec: dict[str, Any]) -> int:
     """
-    The slow oracle: play the pod's start, listing what runs at every moment, and take the moment with the most.
+    The slow oracle: simulate the pod's start, list what runs at every moment, and take the moment with the most.
 
-    Init containers start one after another; an ordinary one has ended before the next starts, a sidecar goes on.
+    Init containers start one after another. An ordinary one has ended before the next one starts; a sidecar keeps
+    running.
     """
     moments: list[list[int]] = [[]]
     running: list[int] = []

@@ -1,4 +1,4 @@
-"""The pin: on this node and nowhere else, whatever affinity the pod has already."""
+"""The pin: the pod runs on this node and nowhere else, whatever affinity it already has."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_pin_that_was_added_can_be_taken_out_again(spec: JSON) -> None:
 
 
 def test_a_node_whose_labels_name_another_node_does_not_get_the_pod() -> None:
-    """A kubelet may change its node's label hostname, and never the name of its Node."""
+    """A kubelet may change its node's label hostname, but never the name of its Node."""
     names_itself = {"kubernetes.io/hostname": "gpu-1", "metadata.name": "gpu-1"}
     pinned = needs_of({"spec": {"affinity": node_pin.pinned({}, "gpu-1")}})
     assert not selects(pinned, NodeState("thief", labels=names_itself))

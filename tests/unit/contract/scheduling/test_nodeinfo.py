@@ -1,4 +1,4 @@
-"""A node with pods more on it: what a decision imagines."""
+"""A node with additional pods, as a decision imagines it."""
 
 from __future__ import annotations
 

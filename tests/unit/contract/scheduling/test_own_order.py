@@ -17,7 +17,7 @@ SHARES = Shares(Held(800, 800), {})
 
 @dataclass(frozen=True)
 class Waiting:
-    """A pod that wants a card. `age`: its place among all pods by their creation."""
+    """A pod that requests a card. `age`: its position among all pods by creation time."""
 
     team: str
     age: int
@@ -63,7 +63,7 @@ def test_a_preferred_pod_comes_before_the_older_ones_of_its_namespace_only() -> 
 
 @given(QUEUES)
 def test_no_pod_comes_earlier_among_others_than_by_its_age(pods: list[Waiting]) -> None:
-    """A pod is behind every older pod of a namespace that delays none of its own."""
+    """A pod is behind every older pod of a namespace that does not delay its own pods."""
     found, prefer = own(pods), {(pod.priority, pod.team) for pod in pods if pod.preferred}
     assert Counter(found) == Counter(pods)
     for at, pod in enumerate(found):
@@ -73,7 +73,7 @@ def test_no_pod_comes_earlier_among_others_than_by_its_age(pods: list[Waiting]) 
 
 @given(QUEUES, st.sampled_from("abc"))
 def test_whatever_a_namespace_prefers_others_come_no_later(pods: list[Waiting], team: str) -> None:
-    """Against the same queue in which this namespace prefers nothing."""
+    """Compared with the same queue in which this namespace prefers nothing."""
     others = [replace(pod, preferred=pod.preferred and pod.team != team) for pod in pods]
     before, after = own(others), own(pods)
     for victim in (pod for pod in pods if pod.team != team):

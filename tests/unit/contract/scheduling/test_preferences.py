@@ -1,4 +1,4 @@
-"""Models in order of preference: the first that has room, a mixture only where no model alone will do."""
+"""Models in order of preference: the first one with room is used, and a mixture only if no model alone is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The annotations against scale-down: ours come with a share and end with it, and the author's stay."""
+"""The annotations against scale-down: ours come with a share and are removed with it, and the author's stay."""
 
 from __future__ import annotations
 

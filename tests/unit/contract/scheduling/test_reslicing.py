@@ -1,4 +1,6 @@
-"""A node whose cards NVIDIA's MIG manager slices again takes no share until it says that it has ended."""
+"""
+A node takes no share while NVIDIA's MIG manager divides its cards again, until the manager reports that it is done.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod takes of its node, and whether a node has it: NodeResourcesFit, sentence by sentence."""
+"""What a pod takes from its node, and whether a node has it: NodeResourcesFit, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_resources_of_the_pod_itself_count_from_1_34() -> None:
 
 
 def status(runs: dict[str, str], granted: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """What a node says of the container."""
+    """What a node reports about the container."""
     given = {} if granted is None else {"allocatedResources": granted}
     return {"containerStatuses": [{"name": "main", "resources": {"requests": runs}, **given}], **more}
 
@@ -292,5 +292,5 @@ COMPARED = {"Gt": {"9": True, "5": False, "x": False}, "Lt": {"9": False, "5": F
 def test_tolerations_that_compare_numbers(operator: str) -> None:
     made = {"spec": {"tolerations": [{"key": "k", "operator": operator, "value": "5", "effect": "NoSchedule"}]}}
     assert needs_of(made, gates=NEWEST).tolerations == (), "off by default"
-    (toleration,) = needs_of(made).tolerations  # a pod that is stored was let in with it
+    (toleration,) = needs_of(made).tolerations  # a stored pod was admitted with it
     assert {v: toleration.tolerates(Taint("k", v, "NoSchedule")) for v in COMPARED[operator]} == COMPARED[operator]

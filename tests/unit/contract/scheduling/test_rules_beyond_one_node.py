@@ -353,7 +353,7 @@ def test_a_csinode_is_read_from_what_is_kept_of_it() -> None:
     assert objects.read_csi_node(kept) == CsiNode({"d": 3}, frozenset({"kubernetes.io/aws-ebs"}))
 
 
-# -- claims and volumes that no generated cluster has -------------------------------------------------------------
+# -- claims and volumes outside the generated clusters ------------------------------------------------------------
 
 MADE_FOR_IT = PodVolume("p-scratch", ephemeral=True)
 NAMED_BY_IT = PodVolume("p-scratch")
@@ -406,7 +406,7 @@ def with_claim(found: VolumeClaim, nodes: Mapping[str, CsiNode] = {}) -> Cluster
 
 
 def repelled(namespace: str) -> Cluster:
-    """A pod on the node wants none of `namespace` alongside it."""
+    """A pod on the node allows no pod of `namespace` next to it."""
     term = PodTerm(ZONE, LabelSelector(), frozenset({namespace}), LabelSelector(absent=True))
     kind = PodKind("other", FrozenLabels(), anti_affinity=(term,))
     return Cluster(nodes={"n": at("a")}, pods={"other": {kind: {"n": 1}}}, repelling={kind: {"n": 1}})

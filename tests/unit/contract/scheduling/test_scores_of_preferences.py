@@ -1,5 +1,5 @@
 """
-What a pod prefers, plugin by plugin: figures worked out by hand from kube-scheduler's `scoring.go`.
+What a pod prefers, plugin by plugin: figures computed by hand from kube-scheduler's `scoring.go`.
 
 `tests/cluster/differential/test_scheduler_preferences.py` compares them with a real kube-scheduler.
 """
@@ -37,7 +37,7 @@ NEEDS = PodNeeds()
 
 
 def rules(app: str = "web", namespace: str = "one", **spec: Any) -> PodRules:
-    """What is read of a pod with the label `app`."""
+    """What is read from a pod with the label `app`."""
     return read_rules({"metadata": {"namespace": namespace, "labels": {"app": app}}, "spec": spec})
 
 

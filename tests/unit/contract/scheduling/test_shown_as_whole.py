@@ -1,4 +1,4 @@
-"""What a container sees as the whole of a GPU's memory, by what limits it on its node."""
+"""What a container sees as the whole memory of a GPU, depending on what limits it on its node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on(*levels: str, delivery: Delivery | None = None) -> NodeState:
         # A client of MPS sees the card's memory, whatever else limits it.
         (on("mps", "watch"), False),
         (on("driver", "mps"), False),
-        # A daemon serves one GPU of the node, and the library limits on the others.
+        # A daemon serves one GPU of the node, and the library enforces limits on the others.
         (on("preload", delivery=Delivery(("",), single=True)), False),
         (on("preload", delivery=Delivery(("",))), True),
     ],

@@ -1,4 +1,4 @@
-"""Several GPUs of one container: of those that are alike, the set that is connected best, as brute force finds it."""
+"""Several GPUs of one container: among equal GPUs, the set with the best connections, as brute force finds it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _pairs(*groups: tuple[int, ...], path: str = "NVLink") -> Links:
 
 
 def _chosen(node: NodeState, fraction: FractionRequest) -> tuple[int, ...]:
-    """Both engines' answer."""
+    """The answer of both engines."""
     ask = SchedulingRequest(PodRequest("any", (fraction,)), PodNeeds())
     found = reference.decide({"n": node}, ask)
     fast = Engine()
@@ -109,7 +109,7 @@ def test_containers_on_the_same_gpus_get_the_same_connected_ones() -> None:
 
 
 def test_a_search_without_an_end_keeps_the_best_set_so_far() -> None:
-    """40 GPUs without any order in their links: far more sets than are looked at."""
+    """40 GPUs whose links have no order: there are far more sets than the search examines."""
     links = {(a, b): LINKS[(a * 7 + b * 13) % len(LINKS)] for a, b in combinations(range(40), 2)}
     node = _node(40, links)
     request = PodRequest("any", (_asks(12),))

@@ -1,4 +1,4 @@
-"""How many whole cards of one node a pod needs at once."""
+"""How many whole cards of one node a pod needs at the same time."""
 
 from __future__ import annotations
 

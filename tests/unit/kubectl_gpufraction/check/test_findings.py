@@ -1,4 +1,4 @@
-"""A finding in the forms of the output."""
+"""A finding in each output format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that create pods and nodes: how each is found, and for each trap an object in it and one that is not."""
+"""Programs that create pods and nodes: how each is found, and for each trap one object with it and one without."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def image(name: str) -> JSON:
 
 
 def ours(*flags: str) -> JSON:
-    """Our Deployment, with flags of the allocator."""
+    """Our Deployment, with these flags of the allocator."""
     program = {"command": ["python", "-m", "allocator", "run"], "args": list(flags)}
     return {"metadata": {"name": "gpufraction"}, "spec": {"template": {"spec": {"containers": [program]}}}}
 
@@ -124,7 +124,7 @@ CLUSTER_RUNTIMES, RUNTIMES = "clustertrainingruntimes.trainer.kubeflow.org", "tr
 
 
 def trainjob(ref: str = "shared", kind: str = "", status: JSON | None = None, **spec: Any) -> JSON:
-    """A TrainJob, with a share per node unless `trainer` says otherwise."""
+    """A TrainJob with a share for each node, unless `trainer` says otherwise."""
     reference = {"name": ref, **({"kind": kind} if kind else {})}
     trainer = {"resourcesPerNode": SHARE, **spec.pop("trainer", {})}
     return item({"runtimeRef": reference, "trainer": trainer, **spec}, status=status or {})
@@ -159,7 +159,7 @@ Known = dict[str, Any]
 
 
 def there(kind: str, *objects: JSON, served: tuple[str, ...] = (), **more: Any) -> Known:
-    """Facts with objects of a kind. `configmaps`, `besides`: more of what was read; the rest are facts."""
+    """Facts with objects of a kind. `configmaps`, `besides`: further objects that were read; the rest are facts."""
     read = {kind: objects, **more.pop("besides", {})}
     found = Programs(frozenset((kind, *served)), read, more.pop("configmaps", {}))
     return {"programs": found, **more}
@@ -507,7 +507,7 @@ ODD: list[tuple[Trap, Known]] = [
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_an_object_of_any_shape_costs_itself_alone(data: st.DataObject) -> None:
-    """The object next to it is named all the same."""
+    """The check still names the object next to it."""
     trap, known = data.draw(st.sampled_from(ODD))
     programs: Programs = known["programs"]
     kind = next(each for each in trap.kinds if programs.objects.get(each))

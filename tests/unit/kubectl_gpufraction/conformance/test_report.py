@@ -1,4 +1,4 @@
-"""A report is read back as it was written, and a stranger's is read only where every word is one of ours."""
+"""A report is read back as it was written, and a stranger's report is read only if all of its words are ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run concludes of a pod across a restart, by what the API server answers meanwhile."""
+"""What a run concludes about a pod across a restart, from the API server's answers meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = "gpufraction-begin\ngpufraction-device 0\ngpufraction-end\n"
 
 @dataclass
 class Answers:
-    """A workspace whose pod is what it says. `log_of`: what each reading of its log gives, the last one ever after."""
+    """A workspace with this pod. `log_of`: the result of each read of its log; the last one repeats."""
 
     pod: JSON
     log_of: list[str]
@@ -34,7 +34,7 @@ class Answers:
 
 
 def a_run(space: Answers) -> Run:
-    """With a clock of which each look takes a second."""
+    """A run with a clock that advances by one second at each look."""
     times = iter(range(10_000))
     pause = RunPause(10_000, lambda seconds: False, lambda: next(times))
     node = ChosenNode("n", Environment())

@@ -1,4 +1,4 @@
-"""What figures come to, and what is read of logs and pods that anyone may have written."""
+"""The verdicts from figures, and what is read from logs and pods that anyone may have written."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_pod_ends_by_itself_and_meets_the_restricted_level() -> None:
 
 
 def test_the_program_stands_alone() -> None:
-    """It runs from its text in an image that has nothing of ours."""
+    """It runs from its text in an image without our code."""
     text = pods.program("memory", 1, 2)[1]
     imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
     assert imported == {"__future__", "ctypes", "json", "sys", "time", "typing"}

@@ -1,4 +1,4 @@
-"""What a node says of itself comes into a report only as words of the tables and digits."""
+"""What a node reports about itself enters a report only as words of the tables and as digits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_version_is_no_address() -> None:
 
 @given(st.text(max_size=40), st.sampled_from(["", "NVIDIA ", "Ubuntu ", "containerd://", "Tesla-", "1.2.3."]))
 def test_no_text_of_a_node_passes(text: str, before: str) -> None:
-    """Whatever a node says: what is kept is a word of the tables, digits, or a short mark of a card such as `T4`."""
+    """Whatever a node reports, only words of the tables, digits, or a short name of a card such as `T4` are kept."""
     given_text = before + text
     kept = {
         "model": vocabulary.model(given_text),

@@ -1,4 +1,4 @@
-"""How a large cluster's nodes are grouped by model and pool, and what bounds the map."""
+"""How a large cluster's nodes are grouped by model and pool, and what limits the map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the top of the page says while the installation does not work, and what of that a user may not see."""
+"""What the top of the page says while the installation does not work, and which part of that a user may not see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows of a cluster: nodes to scale, sums, filters, the queue, namespaces, and a pod's story."""
+"""What the page shows of a cluster: nodes to scale, sums, filters, the queue, namespaces, and a pod's history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets an answer from the page's server, and what the page shows while the API server is unreachable."""
+"""Which clients get an answer from the page's server, and what the page shows while the API server is unreachable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STATIC = Path(served.__file__).parent / "static"
 
 @dataclass
 class Page:
-    """The page as a browser reaches it."""
+    """The page, as a browser reaches it."""
 
     port: int
     base: str
@@ -59,7 +59,7 @@ class Page:
 
 @contextmanager
 def page(given: dict[str, tuple[int, Any]], directory: Path, *flags: str) -> Iterator[Page]:
-    """The command as a user starts it, on a thread, before an API server that gives these answers."""
+    """The command as a user starts it, on a thread, for an API server with these answers."""
     out, stop, ended = io.StringIO(), threading.Event(), list[int]()
     with answering(given) as port:
         arguments = ["ui", "--kubeconfig", str(kubeconfig(directory, port)), *flags]
@@ -99,7 +99,7 @@ def test_every_file_comes_with_headers_that_keep_others_out(tmp_path: Path) -> N
 
 
 def test_a_name_that_is_not_ours_is_refused(tmp_path: Path) -> None:
-    """DNS rebinding: a page of evil.example has its name resolve to 127.0.0.1."""
+    """DNS rebinding: a page of evil.example lets its name resolve to 127.0.0.1."""
     with page(WHOLE, tmp_path) as shown:
         for host, status in (
             ("evil.example", 421),
@@ -290,7 +290,7 @@ def test_of_a_pod_without_a_share_nothing_is_read_or_shown(tmp_path: Path) -> No
         "/api/v1/pods": collection(plain, done, admitted("again", "gpufraction.io/gpu-memory", "2Gi", on="n1")),
         "/api/v1/namespaces/default/pods/web": (200, plain),
         "/api/v1/namespaces/default/pods/done": (200, done),
-        # Meanwhile a pod without a share has the name.
+        # Meanwhile the name belongs to a pod without a share.
         "/api/v1/namespaces/default/pods/again": (200, again),
         "/api/v1/namespaces/default/events": collection({"reason": "Secret"}),
     }
@@ -407,7 +407,7 @@ def test_without_a_first_picture_the_answer_says_why(tmp_path: Path) -> None:
 
 
 class Links(HTMLParser):
-    """What a page loads, and what its policy would forbid: scripts and styles within."""
+    """What a page loads, and what its policy forbids: inline scripts and styles."""
 
     def __init__(self) -> None:
         super().__init__()

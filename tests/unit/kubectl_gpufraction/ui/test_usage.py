@@ -1,4 +1,4 @@
-"""What is asked of Prometheus, and what is taken of its answer: known figures, and nothing for others."""
+"""What the page asks Prometheus, and what it takes from the answer: known figures, and nothing else."""
 
 from __future__ import annotations
 

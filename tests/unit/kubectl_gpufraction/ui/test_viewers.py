@@ -1,4 +1,4 @@
-"""The page for many people: who asks is reviewed, each has routes of their own, and nobody gets another one's."""
+"""The page for many people: each viewer is reviewed and has separate routes, and no viewer gets another one's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and a real API server: each viewer sees what RBAC lets their token see, and nobody sees without one."""
+"""The page with a real API server: viewers see what RBAC lets their token see, and nothing without a token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def account(team: str) -> User:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    """Two teams, each with a pod that waits and an account that may list its pods; and the page's account."""
+    """Two teams, each with a waiting pod and an account that may list its pods; and the page's account."""
     assets = assets_of(os.environ)
     assert not isinstance(assets, str)
     with RealServer(assets, enabled=(), disabled=("ServiceAccount",)) as made:
@@ -94,7 +94,7 @@ def token_of(server: RealServer, user: User) -> str:
 
 @contextmanager
 def page(server: RealServer, *flags: str) -> Iterator[int]:
-    """The command as the component starts it, with the page's own account; its port."""
+    """The command as the component starts it, with the page's own account. Yields its port."""
     out, stop = io.StringIO(), threading.Event()
     words = ["ui", "--kubeconfig", str(server.certified(PAGE)), "--listen", "127.0.0.1:0", *flags]
     thread = threading.Thread(target=lambda: main(words, out=out, environment={}, stop=stop))
@@ -130,7 +130,7 @@ def test_each_viewer_sees_what_their_token_may_list(server: RealServer) -> None:
             assert pods_for(port, token_of(server, account(team))) == (200, [f"of-{team}"])
         everybody = token_of(server, User("system:serviceaccount:team-a:admin", ()))
         assert pods_for(port, everybody) == (200, ["of-team-a", "of-team-b"])
-        # Again, after others looked: no answer is shared.
+        # Again, after other viewers looked: no answer is shared.
         assert pods_for(port, token_of(server, account("team-b"))) == (200, ["of-team-b"])
 
 
@@ -154,7 +154,7 @@ def test_without_a_good_token_nothing_is_answered_but_the_files(server: RealServ
             assert ask(port, path)[0] == 401, path
             assert ask(port, path, Authorization="Bearer made-up")[0] == 401, path
         nobody = token_of(server, User("system:serviceaccount:team-b:admin", ()))
-        assert pods_for(port, nobody)[0] == 503  # known, and may list nothing
+        assert pods_for(port, nobody)[0] == 503  # authenticated, but not allowed to list anything
 
 
 def test_the_pages_account_alone_sees_no_pod(server: RealServer) -> None:

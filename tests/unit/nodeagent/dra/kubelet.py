@@ -1,4 +1,4 @@
-"""The kubelet's side of the plugin's two sockets, as a test calls it."""
+"""The kubelet's side of the plugin's two sockets, for tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unprepare(socket: Path, *claims: ClaimRef) -> bytes:
 
 @contextlib.contextmanager
 def watching(socket: Path) -> Iterator[Any]:
-    """The stream of the devices' health, as kubelet opens it; its messages in turn."""
+    """The stream of the devices' health, as kubelet opens it. Yields its messages in turn."""
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         stream = channel.unary_stream(f"/{wire.HEALTH}/NodeWatchResources")(b"", timeout=30, wait_for_ready=True)
         try:

@@ -40,7 +40,7 @@ def test_while_the_driver_hangs_the_health_of_prepared_devices_is_unknown() -> N
 
 
 class Script:
-    """A watch whose clock each turn moves by `step` seconds; ends when the script of looks is used up."""
+    """A watch whose clock advances by `step` seconds each turn. It ends when the script of looks is used up."""
 
     def __init__(self, *looks: Observation | None, step: float) -> None:
         self._looks, self._now, self._step = list(looks), 0.0, step
@@ -48,7 +48,7 @@ class Script:
 
     def _look(self) -> Observation | None:
         found = self._looks.pop(0)
-        # The next turn comes at once, and the clock says that time went by.
+        # The next turn comes at once, and the clock shows that time has passed.
         self._now += self._step
         self.watch.wake()
         return found

@@ -1,4 +1,4 @@
-"""What the kubelet plugin answers, also again, after a restart, and while the API server is away."""
+"""What the kubelet plugin answers, also to a repeated call, after a restart, and while the API server is away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REF = ClaimRef("ns", "claim-uid", NAME)
 
 
 class Cluster:
-    """Claims by name; `away`: the API server does not answer."""
+    """Claims by name; `away`: whether the API server does not answer."""
 
     def __init__(self) -> None:
         self.claims: dict[tuple[str, str], Any] = {("ns", NAME): stored()}
@@ -81,7 +81,7 @@ def test_a_broken_checkpoint_costs_one_reading_of_each_claim(tmp_path: Path) -> 
 
 
 def test_a_tenants_claim_is_read_again_since_the_next_pod_may_have_other_cards(tmp_path: Path) -> None:
-    """Where it cannot be read, the pod that runs keeps what it has."""
+    """If it cannot be read, the running pod keeps what it has."""
     cluster, about = Cluster(), {"name": "alone", "uid": "claim-uid"}
     reference = ClaimRef("ns", "claim-uid", "alone")
 

@@ -1,4 +1,4 @@
-"""The plugin's sockets, called over gRPC as a kubelet calls them."""
+"""The plugin's sockets, called over gRPC as kubelet calls them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEALTHY, UNHEALTHY = b"\x10\x01", b"\x10\x02"
 
 
 class Agent:
-    """An agent's plugin on a thread; `stop` ends it, and another one may take its place."""
+    """An agent's plugin on a thread. `stop` ends it, and another one may replace it."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.seen = Observation((CARD,))
@@ -44,7 +44,7 @@ class Agent:
         wait_for(self.paths.registration.exists, "the plugin does not listen", 10)
 
     def look(self, *cards: Card) -> None:
-        """Have a look show these cards."""
+        """Make a look show these cards."""
         self.seen = Observation(cards)
         self.watch.wake()
 
@@ -56,7 +56,7 @@ class Agent:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A kubelet's folder; short, since a unix socket's path has at most 108 bytes."""
+    """A kubelet's folder with a short path, because a unix socket's path has at most 108 bytes."""
     with tempfile.TemporaryDirectory(prefix="gpf-") as name:
         (Path(name) / "plugins_registry").mkdir()
         yield Path(name)
@@ -146,10 +146,10 @@ def test_a_change_of_a_cards_health_reaches_the_watcher(folder: Path) -> None:
 
 
 def test_a_watcher_that_reads_nothing_holds_neither_the_claims_nor_the_end(folder: Path) -> None:
-    """As a kubelet that is stopped: its connection stays open."""
+    """For example, a stopped kubelet: its connection stays open."""
     many = [replace(CARD, uuid=f"GPU-{number}", healthy=False, reason="x" * 1000) for number in range(3000)]
     agent = Agent(folder, Cluster())
-    agent.look(*many)  # 3 MB, more than gRPC sends to somebody who does not read
+    agent.look(*many)  # 3 MB, more than gRPC sends to a client that does not read
     try:
         with kubelet.watching(agent.paths.endpoint), kubelet.watching(agent.paths.endpoint):
             for number in range(20):

@@ -1,4 +1,4 @@
-"""Protobuf by hand: against bytes that protobuf's own encoder made, and against any bytes at all."""
+"""Handwritten protobuf, compared with bytes from protobuf's own encoder, and tested with arbitrary bytes."""
 
 from __future__ import annotations
 

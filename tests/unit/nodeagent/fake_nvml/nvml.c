@@ -1,8 +1,8 @@
 /*
  * A libnvidia-ml.so.1 without a GPU, so that the tests exercise the real bindings, their loading by name, their
- * structures and their error codes, rather than a mock of them.
+ * structures and their error codes instead of a mock.
  *
- * What it shows is read from the text file $FAKE_NVML_SCRIPT at every call, one fact a line:
+ * At every call it reads what it shows from the text file $FAKE_NVML_SCRIPT, one fact on each line:
  *
  *     driver 550.54.15
  *     cuda 12040
@@ -19,12 +19,12 @@
  *     rows 0 1 0                     index, whether a row waits for its replacement, whether that failed
  *     slice 0 MIG-aaaa 4096 A100 MIG 1g.5gb    index, uuid, total, name
  *     instances 0 MIG-aaaa 1 0       index, uuid of an earlier slice, its GPU instance and its compute instance
- *     xid 0 79                       index (- for none), number; the n-th such line is the n-th event, told once
+ *     xid 0 79                       index (- for none), number; the n-th such line is the n-th event, reported once
  *     (memory limits are kept for as long as the library is loaded; none can be set on a card in MIG mode)
  *     process 0 4711 1048576         index, pid, bytes
  *     load 0 4711 30                 index, pid of an earlier line, percent of the multiprocessors at its first sample
  *     video 0 42 5                   index, pid of an earlier line, percent of the video encoder, all that it uses
- *     mode 0 3                       index, compute mode at the start; a mode that is set stays while this is loaded
+ *     mode 0 3                       index, compute mode at the start; a mode that is set stays while the library is loaded
  *     fail nvmlDeviceGetName 1 15    function, index or *, code to return
  *
  * A function named in WITHOUT_<name> at compile time does not exist, as in older drivers. Signatures and structures
@@ -68,7 +68,7 @@ static Handle handles[CARDS][SLICES + 1];
 static int initialised;
 static unsigned told __attribute__((unused));
 
-/* Read the script into `m`; give the code that `function` shall return for `index` (-1: no card). */
+/* Read the script into `m`; return the code that `function` must return for `index` (-1: no card). */
 static int look(Machine *m, const char *function, int index) {
     memset(m, 0, sizeof *m);
     for (unsigned card = 0; card < CARDS; card++) m->gpus[card].numa = -1, m->gpus[card].ecc = -1;
@@ -255,7 +255,7 @@ EXPORT int nvmlDeviceGetProcessUtilization(Handle *device, Load *loads, unsigned
     for (unsigned i = 0; i < gpu->processes; i++) *count += 2 * gpu->process[i].loaded + !!gpu->process[i].video;
     if (!*count) return 6;
     if (*count > room) return 7;
-    /* Two samples of each process now, which differ by ten; older than asked for if the clock says so. */
+    /* Two current samples of each process, which differ by ten; older than requested if the clock says so. */
     unsigned long long now = (unsigned long long)time(NULL) * 1000000;
     if (now <= since) now = since + 1;
     for (unsigned i = 0; i < gpu->processes; i++)

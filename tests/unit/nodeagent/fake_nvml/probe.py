@@ -1,9 +1,9 @@
 """
-Looks at the library whose path is the first argument each time that a line `look` arrives, and prints what it saw.
-`limit UUID GROUP BYTES SOFT` limits memory instead, 0 for no limit, and prints the trouble. `exclusive UUID` prints
-whether the compute mode is; with `yes` or `no` behind it sets it and prints the trouble.
+Looks at the library whose path is the first argument each time a line `look` arrives, and prints what it saw. `limit
+UUID GROUP BYTES SOFT` limits memory instead (0 for no limit), and prints any error. `exclusive UUID` prints whether the
+compute mode is exclusive; with a following `yes` or `no` it sets the mode and prints any error.
 
-A process of its own for each library, since the bindings load one for a process's life.
+Each library needs its own process, because the bindings load one library for the whole life of a process.
 """
 
 from __future__ import annotations

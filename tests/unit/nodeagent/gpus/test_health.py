@@ -1,4 +1,4 @@
-"""Which moments count against a card, and for how long."""
+"""Which events count against a card, and for how long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGAIN = "; it accepts new pods again after 60 s without another"
 
 @dataclass(frozen=True)
 class Life:
-    """Looks at card 0 at these seconds, and what is reported of it at each; empty for healthy."""
+    """Looks at card 0 at these seconds, and what is reported about it at each; empty for healthy."""
 
     looks: tuple[tuple[float, Card], ...]
     want: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The real bindings against a library that is not: loading, structures, error codes, old drivers, recovery."""
+"""The real bindings with a fake library: loading, structures, error codes, old drivers, recovery."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _pairs(listed: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None
 
 
 def card_from_json(fields: dict[str, Any]) -> Card:
-    """JSON has lists where a card has tuples."""
+    """A card from JSON, which has lists instead of tuples."""
     return Card(
         **{
             **fields,
@@ -67,7 +67,7 @@ def card_from_json(fields: dict[str, Any]) -> Card:
 
 
 class Machine:
-    """A fake library, its script, and a process that looks at it with the real bindings."""
+    """A fake library, its script, and a process that reads it with the real bindings."""
 
     def __init__(self, library: Path, script: Path) -> None:
         self._script = script
@@ -189,7 +189,7 @@ def test_the_slices_of_a_card_follow_it(machine: Machine) -> None:
 
 
 def test_a_slice_tells_its_instances(machine: Machine) -> None:
-    """The driver's own numbers, which are not its place among the slices; without both there are none."""
+    """The driver's own numbers, not the position among the slices. Both are needed; otherwise there are none."""
     slices = [f"slice 0 MIG-{name} {5 << 30} A100 MIG 1g.5gb" for name in "ab"]
     known = ("mig 0 1", *slices, "instances 0 MIG-a 9 0", "instances 0 MIG-b 2 1")
     machine.shows(TWO, *known)
@@ -264,7 +264,7 @@ def test_what_part_of_a_card_each_process_keeps_busy(machine: Machine) -> None:
 
 
 def test_a_process_that_uses_any_engine_of_a_card_is_active(machine: Machine) -> None:
-    """One that only has memory there is not."""
+    """A process that only has memory there is not active."""
     machine.shows(TWO, *(f"process 0 {pid} 5" for pid in (7, 8, 9)), "load 0 7 0", "video 0 8 5", "process 1 9 7")
     assert [card.active for card in machine.look().cards] == [(7, 8), ()]
 

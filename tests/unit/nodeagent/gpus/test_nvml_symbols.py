@@ -1,8 +1,8 @@
 """
-Every function of NVML that the agent calls, by the name that the bindings look it up under, in NVIDIA's own library.
+Every NVML function that the agent calls exists in NVIDIA's own library, under the name that the bindings look up.
 
-`NVML_LIBRARY=/path/to/libnvidia-ml.so.1` names one; `NVML_LIBRARY_DRIVER=550.163.01` the driver that it is of. It needs
-no GPU and no driver: which names it has can be asked of any such file, and what it says without a driver is tried too.
+`NVML_LIBRARY=/path/to/libnvidia-ml.so.1` names the library, and `NVML_LIBRARY_DRIVER=550.163.01` its driver. The test
+needs no GPU and no driver: the names can be read from any such file, and its answers without a driver are tested too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CALLED = {
     "nvmlSystemGetCudaDriverVersion": 0,
     "nvmlSystemGetDriverVersion": 0,
 }
-"""The name, and the first driver known to have it: as seen in the libraries of 470 to 555, or as NVIDIA says."""
+"""The name, and the first driver known to have it: as seen in the libraries of 470 to 555, or according to NVIDIA."""
 
 ASKED = """
 import json, sys
@@ -76,7 +76,7 @@ print(json.dumps([told, sorted(bindings()._nvmlGetFunctionPointer_cache)]))
 
 
 def run(library: Path, script: Path) -> list[list[object]]:
-    """What the agent gets from that library, and the functions that the bindings took from it."""
+    """What the agent gets from that library, and the functions that the bindings loaded from it."""
     script.write_text(f"{TWO}mig 1 1\nslice 1 MIG-a 4096 A100 MIG 1g.5gb\nnvlinks 0 1\n")
     environment = {**os.environ, "FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ASKED, str(library)]

@@ -1,4 +1,4 @@
-"""A driver that hangs, or a bug of ours, must not keep an old inventory alive."""
+"""A driver that hangs, or a bug of ours, must not keep an old inventory published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.nodeagent.builders import card, observation
 
 
 class Driver:
-    """Answers when it is let."""
+    """Answers when the test allows it."""
 
     def __init__(self) -> None:
         self.answers, self.began = threading.Event(), threading.Event()

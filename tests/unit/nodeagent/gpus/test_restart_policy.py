@@ -1,4 +1,4 @@
-"""When the agent starts again because of the driver, and when that would not help."""
+"""When the agent restarts because of the driver, and when a restart would not help."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOOKS: dict[str, tuple[list[Observation], int]] = {
 
 @pytest.mark.parametrize(("looks", "restarts"), LOOKS.values(), ids=LOOKS.keys())
 def test_it_restarts_where_that_helps(looks: list[Observation], restarts: int) -> None:
-    """`restarts`: after which look, 0 for none."""
+    """`restarts`: after which look it restarts; 0 for none."""
     policy = RestartPolicy()
     verdicts = [policy.seen(observation) for observation in looks]
     assert [bool(why) for why in verdicts] == [number == restarts for number in range(1, len(looks) + 1)]

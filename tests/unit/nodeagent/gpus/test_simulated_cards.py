@@ -1,4 +1,6 @@
-"""GPUs that are only described: the grammar, the file that changes while the agent runs, and names that stay."""
+"""
+GPUs that are only described: the grammar, the file that changes while the agent runs, and names that stay the same.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Block devices:
 259 nvidia-caps
 """
 FILES = {minor: f"234 {minor}" for minor in (1, 2, 12, 13, 417, 418, 426, 427, 428)}
-"""Of all capabilities, as NVIDIA's tools leave them: the administrator's two are there too."""
+"""Minor numbers of all capabilities, as NVIDIA's tools write them, including the administrator's two."""
 
 
 def card(uuid: str, minor: int) -> Card:
@@ -69,7 +69,7 @@ def made(folder: Path, *seen: Card) -> Cards:
 
 
 def numbers_in(folder: Path) -> Callable[[Path], tuple[int, int] | None]:
-    """A file `<major> <minor>` plays a device file, which only root can make."""
+    """A file `<major> <minor>` replaces a device file, which only root can create."""
 
     def read(file: Path) -> tuple[int, int] | None:
         text = read_text(folder / "dev" / file.relative_to(folder / "dev"))
@@ -80,7 +80,7 @@ def numbers_in(folder: Path) -> Callable[[Path], tuple[int, int] | None]:
 
 
 def cut(folder: Path, *, minors: str = MINORS, majors: str = MAJORS, files: Mapping[int, str] = FILES) -> None:
-    """A machine with slices: what the driver says of their capabilities, and their device files."""
+    """A machine with slices: what the driver says about their capabilities, and their device files."""
     for name, text in (("driver/nvidia-caps/mig-minors", minors), ("devices", majors)):
         (folder / "proc" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "proc" / name).write_text(text)
@@ -95,7 +95,7 @@ def slice_of(parent: Card, uuid: str, *instances: int) -> Card:
 
 
 def nodes(folder: Path) -> dict[str, list[str]]:
-    """The device files of each device of the description."""
+    """The device files of each device in the description."""
     devices = written(folder)["devices"]
     assert isinstance(devices, list)
     return {d["name"]: [node["path"] for node in d["containerEdits"]["deviceNodes"]] for d in devices}
@@ -171,12 +171,12 @@ def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
 # -- slices -----------------------------------------------------------------------------------------------------------
 
 CARD = replace(card("GPU-a", 3), sliced=True)
-"""Its place among the cards is another than the number of its device file."""
+"""Its position among the cards differs from the number of its device file."""
 ONE, TWO, BESIDE = slice_of(CARD, "MIG-1", 1, 0), slice_of(CARD, "MIG-2", 2, 0), slice_of(CARD, "MIG-3", 2, 1)
 
 
 def of_slices(*slices: Card, whole: tuple[str, ...] = ("GPU-a",)) -> Inventory:
-    """What is published of a card in MIG mode with these slices."""
+    """What is published about a card in MIG mode with these slices."""
     both = *whole, *(each.uuid for each in slices)
     parents = {each.uuid: each.parent for each in slices}
     return Inventory("n", tuple(Gpu(u, 0, "A100", 1 << 34, 1 << 34, parent=parents.get(u, "")) for u in both))
@@ -192,7 +192,7 @@ def test_a_slice_has_its_cards_file_and_its_own_two_capabilities(tmp_path: Path)
         "GPU-b": ["/dev/nvidia0"],
         "MIG-1": ["/dev/nvidia3", own(417), own(418)],
         "MIG-2": ["/dev/nvidia3", own(426), own(427)],
-        # Two compute instances of one GPU instance have its capability in common.
+        # Two compute instances of one GPU instance share its capability.
         "MIG-3": ["/dev/nvidia3", own(426), own(428)],
     }
     assert not describing.undescribed
@@ -222,7 +222,7 @@ def test_a_slice_whose_files_are_not_there_is_left_out_with_the_reason(
 
 
 def test_a_slice_whose_name_would_spoil_the_description_is_left_out(tmp_path: Path) -> None:
-    """Drivers before 470 call it so."""
+    """Drivers before 470 use such names."""
     old = slice_of(CARD, "MIG-GPU-a/2/0", 2, 0)
     describing = made(tmp_path, CARD, ONE, old)
     cut(tmp_path)
@@ -251,7 +251,7 @@ def test_where_no_slice_can_be_described_there_is_no_description(
 
 
 def test_the_capabilities_of_removed_slices_are_described_no_longer(tmp_path: Path) -> None:
-    """A container that names such a slice would get those of a new one."""
+    """A container that names such a slice would get the capabilities of a new one."""
     seen = [CARD, ONE]
     describing = Cards(
         lambda: Observation(cards=tuple(seen)),

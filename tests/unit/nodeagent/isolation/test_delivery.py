@@ -1,4 +1,4 @@
-"""Which delivery is concluded from the files of which cluster."""
+"""Which delivery the agent concludes from the files of each kind of cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node publishes that shall deliver by ResourceClaims: its label, kubelet's answer, what describes cards."""
+"""What a node publishes that should deliver by ResourceClaims: its label, kubelet's answer, what describes cards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Found:
 
 
 def enforced(found: Any, plugin: Kubelet | None, labels: dict[str, str] = LABELS) -> tuple[Delivery | None, list[str]]:
-    """The delivery that is published, and the reasons of the conditions about it."""
+    """The published delivery, and the reasons of the conditions about it."""
     isolation = Isolation(Handle(), ways=[by_runtime(found), DeliveryWay(ClaimDelivery(plugin).conclude)])
     enforcement = isolation.enforce(Inventory("n"), 0.0, labels)
     return enforcement.delivery, [each.reason for each in enforcement.conditions if each.kind == delivery.CLAIMS]

@@ -44,7 +44,7 @@ POD_WITH_SHARE = {
 
 @dataclass
 class Driver:
-    """Takes limits, until it shall refuse."""
+    """Accepts limits until it is told to refuse them."""
 
     refusal: str = ""
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def test_a_refusal_is_reported_and_retried() -> None:
 
 
 def test_where_kubelet_has_its_groups_elsewhere_nothing_is_enforced() -> None:
-    """The level must not be published then; a pod without groups yet is no trouble."""
+    """The level must not be published then; a pod that has no groups yet causes no error."""
     driver = Driver()
     groups: list[dict[str, Group] | None] = [None, {}, {TWO: Group("uid-q", "/g/two")}]
     limiter, troubles = Limiter(driver, lambda pods: groups.pop(0)), []
@@ -139,7 +139,7 @@ def shares(*named: tuple[str, int]) -> Allocation:
 
 
 def test_a_share_beyond_the_cards_memory_is_limited_to_that() -> None:
-    """Where memory is oversubscribed. The driver refuses a limit that the card does not have."""
+    """This applies if memory is oversubscribed. The driver refuses a limit above the card's memory."""
     pod = Resident("uid", "team", "p", shares(("main", 150)))
     assert wanted_limits((pod,), {ONE: Group("uid", "/one")}) == {("GPU-0", "/one"): MemoryLimit(100)}
 

@@ -1,4 +1,4 @@
-"""What a library offers, asked of libraries that a compiler made."""
+"""Which functions a library offers, read from libraries that a compiler built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of the machine."""
+"""What the agent reads from the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent makes of the MPS daemons' report and of the preloaded library: levels, mounts, GPUs taken out."""
+"""What the agent derives from the MPS daemons' report and from the preloaded library: levels, mounts, excluded GPUs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Pods:
 
 
 class Node:
-    """The folders, and an agent's isolation over them. `machine`: its architecture."""
+    """The folders, and an agent's isolation that uses them. `machine`: its architecture."""
 
     machine = "x86_64"
 
@@ -122,7 +122,7 @@ class Node:
         write_atomically(self.places.report, report_to_text(Report(self.now, named)))
 
     def round(self, delivery: Delivery | None, *gpus: Gpu) -> tuple[Delivery | None, tuple[str, ...]]:
-        """What an agent does in one."""
+        """What an agent does in one round."""
         self.isolation.look(Observation())
         return self.isolation.apply(inventory(*gpus), delivery), self.isolation.levels()
 
@@ -130,7 +130,7 @@ class Node:
         return wanted_from_text(self.places.wanted.read_text())
 
     def devices(self) -> dict[str, list[str]]:
-        """The containers' paths that each device mounts."""
+        """The container paths that each device mounts."""
         text = json.loads((self.cdi / cdi.FILE).read_text())
         assert (text["cdiVersion"], text["kind"]) == ("0.5.0", SHARE_KIND)
         return {
@@ -424,7 +424,7 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     assert len(cluster.network.writes) == writes, "what stands as it should is left alone"
 
 
-# -- cores that are reserved ------------------------------------------------------------------------------------------
+# -- reserved cores ---------------------------------------------------------------------------------------------------
 
 
 PARTITIONED = replace(SERVING, partitioned=True, chunks=10)

@@ -1,4 +1,4 @@
-"""A mechanism and a way of delivery that nobody else knows: one entry in a table each, and no other edit."""
+"""An unknown mechanism and an unknown way of delivery: one entry in a table each, and no other edit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CONDITION = Condition(True, GPUNodeReason.LIMITED, "quotas are set", "Quotas")
 
 
 class Quota:
-    """Limits whole cards by a folder in the container, needs one GPU for each container, and closes GPU-9."""
+    """Limits whole cards through a folder in the container, needs one GPU for each container, and closes GPU-9."""
 
     def __init__(self) -> None:
         self.reached = Reached()

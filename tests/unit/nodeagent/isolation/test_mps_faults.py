@@ -1,4 +1,4 @@
-"""Which pods an MPS server's fault is reported of."""
+"""The pods for which an MPS server's fault is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No proof, no level: the agent publishes a level that limits only while a proof is fresh and of this very level."""
+"""No level without a proof: the agent publishes a level that limits only while a proof of that level is fresh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD = Proof(True, 10_000, "570")
 
 
 def judged(proofs: Proofs, proof: Proof | None = HELD, now: float = 10_001.0, driver: str = "570") -> tuple[str, bool]:
-    """The state, and whether `mps` is let through."""
+    """The state, and whether `mps` may be published."""
     gate = proofs.judge(["mps", "watch"], proof, driver, now, ["mps"])
     assert gate.lets("watch")
     return gate.state, gate.lets("mps")
@@ -76,7 +76,7 @@ def test_after_a_restart_only_what_was_published_stays() -> None:
 
 
 class ProofsOfAnAgent(RuleBasedStateMachine):
-    """Whatever happens: a level that is let through was refused to a canary that was created while it worked."""
+    """In any history, a level that may be published was refused to a canary that was created while the level worked."""
 
     @initialize()
     def begin(self) -> None:
@@ -89,7 +89,7 @@ class ProofsOfAnAgent(RuleBasedStateMachine):
         self.look()
 
     def look(self) -> None:
-        """What the agent does in each round; and the model alongside it."""
+        """What the agent does in each round, and the model next to it."""
         gate = self.proofs.judge(sorted(self.works), self.proof, self.driver, self.now, self.published)
         self.since = {level: self.since.get(level, self.now) for level in self.works}
         self.published = tuple(level for level in LIMITING if level in self.works and gate.lets(level))
@@ -122,7 +122,7 @@ class ProofsOfAnAgent(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The agent restarts; the levels that were published have worked on."""
+        """The agent restarts. The published levels have kept working."""
         self.proofs = Proofs(WITHIN)
         self.look()
 

@@ -1,4 +1,4 @@
-"""A machine with one GPU, made-up modes, and a real process that plays the MPS daemon."""
+"""A machine with one GPU, simulated modes, and a real process that simulates the MPS daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UUID = "GPU-0"
 
 @dataclass
 class Cards:
-    """The driver, as far as the supervisor asks it."""
+    """The driver, as far as the supervisor uses it."""
 
     card: Card = field(default_factory=lambda: card(0, capability="8.6", processes=()))
     mode: bool = False
@@ -58,7 +58,7 @@ class Cards:
 
 
 class Node:
-    """A folder for MPS, and supervisors of it one after the other. `now` is their clock."""
+    """A folder for MPS, and its supervisors, one after another. `now` is their clock."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.places, self.cards, self.now = root, MpsPaths(root), Cards(), 0.0
@@ -71,7 +71,7 @@ class Node:
         self.restart()
 
     def restart(self) -> None:
-        """A new supervisor that knows nothing."""
+        """A new supervisor without any memory."""
         self.supervisor = Supervisor(
             self.cards,
             self.root,
@@ -91,7 +91,7 @@ class Node:
         write_atomically(self.places.of(UUID) / "pipe" / "fake.json", json.dumps(state))
 
     def pid(self) -> int:
-        """The process id that stands in the daemon's file."""
+        """The process id in the daemon's file."""
         return int((self.places.of(UUID) / "daemon").read_text().split()[0])
 
     def look(self) -> GpuReport:
@@ -100,7 +100,7 @@ class Node:
         return found
 
     def until(self, holds: Callable[[GpuReport], bool]) -> GpuReport:
-        """Look until it holds. The supervisor's clock stands still meanwhile."""
+        """Look until it holds. The supervisor's clock does not move meanwhile."""
         found: list[GpuReport] = []
 
         def held() -> bool:

@@ -1,4 +1,4 @@
-"""The agent and the MPS daemons' supervisor as they run on one node: what a cluster sees of a daemon's life."""
+"""The agent and the MPS daemons' supervisor as they run on one node: what a cluster sees of a daemon's life cycle."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-What is assumed of `nvidia-cuda-mps-control`, asked of the program that plays it and of NVIDIA's own.
+Tests our assumptions about `nvidia-cuda-mps-control` with the program that simulates it and with NVIDIA's own.
 
-NVIDIA's needs no GPU for this: its daemon starts, listens and takes commands without one; only its servers do not come
-up. `MPS_CONTROL=/path/to/nvidia-cuda-mps-control` names one, `MPS_CONTROL_DRIVER=555.58.02` the driver that it is of.
+NVIDIA's program needs no GPU for this: its daemon starts, listens and accepts commands without one. Only its servers do
+not start. `MPS_CONTROL=/path/to/nvidia-cuda-mps-control` names one, and `MPS_CONTROL_DRIVER=555.58.02` its driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def played(request: pytest.FixtureRequest) -> Iterator[Node]:
     real = os.environ.get("MPS_CONTROL", "")
     if request.param == "NVIDIA's" and not (real and os.access(real, os.X_OK)):
         pytest.skip("needs MPS_CONTROL=/path/to/nvidia-cuda-mps-control")
-    # NVIDIA's binds its sockets by their full path, which may have 107 characters.
+    # NVIDIA's program binds its sockets by their full path, which may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="mps", dir="/tmp") as folder:
         node = Node(Path(folder))
         if request.param == "NVIDIA's":
@@ -115,7 +115,7 @@ def test_a_second_one_in_the_same_folder_is_refused(played: Node) -> None:
 
 
 def test_who_has_its_folder_cannot_end_it(played: Node) -> None:
-    """A container's root is root to the daemon. What it has is the folder with the sockets, as it is while serving."""
+    """The daemon treats a container's root as root. The container has the folder with the sockets, as while serving."""
     played.serves()
     pipe = played.places.of(UUID) / "pipe"
     assert not (pipe / "control_privileged").exists()

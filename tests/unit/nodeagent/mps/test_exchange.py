@@ -1,4 +1,4 @@
-"""What supervisor and agent tell each other, also where they are of different versions."""
+"""What supervisor and agent tell each other, also if their versions differ."""
 
 from __future__ import annotations
 

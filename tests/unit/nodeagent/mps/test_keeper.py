@@ -1,4 +1,4 @@
-"""The first process of the MPS daemons' container: it takes commands at any time, lets orphans go."""
+"""The first process of the MPS daemons' container: it accepts commands at any time, and reaps orphans."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nodeagent.mps import keeper
 sys.exit(keeper.keep([sys.executable, "-IS", "-c", sys.argv[1]], pause=float(sys.argv[2])))
 """
 FOR_EVER = "import signal; print('up', flush=True); signal.pause()"
-# A child's child that ends when nobody waits for it.
+# A child's child that ends when nothing waits for it.
 ORPHANS = "import os, signal; print('up', flush=True)\nwhile True: os.fork() or os._exit(os.fork() and 0); os.wait()"
 SIGNALLED_BEFORE = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); os.kill(os.getpid(), signal.SIGTERM)"
 UP = "up\n"
 PAUSES = "the supervisor ended and is started again; the daemons run on\n"
-"""What the keeper logs once it has waited for the supervisor: from here on it pauses."""
+"""What the keeper logs once it has waited for the supervisor. After that it pauses."""
 
 ENDS: dict[str, tuple[str, str, str, str | None, int]] = {
     "it is told before it waits": (SIGNALLED_BEFORE, FOR_EVER, "1", None, 0),

@@ -1,4 +1,4 @@
-"""What is done about a daemon, look by look; and what holds whatever happens."""
+"""What the supervisor does about a daemon, look by look, and what holds in any history."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_only_a_daemon_that_answers_on_a_claimed_card_counts_as_serving() -> Non
 
 @dataclass
 class World:
-    """A machine on which what the machine says happens, unless `broken`."""
+    """A machine that does what it is told, unless it is `broken`."""
 
     alive: bool = False
     exclusive: bool = False
@@ -250,7 +250,7 @@ def test_whatever_happens(history: list[tuple[float, dict[str, object]]]) -> Non
             assert not world.claimed, "a card is given back where no daemon is to be"
     for first, sixth in zip(starts, starts[5:], strict=False):
         assert sixth - first >= 4 * PACE.backoff, "a daemon that cannot run is not started without end"
-    # Once all is well it serves again, or has ended where it is not wanted.
+    # Once all is well it serves again, or has ended if it is not wanted.
     world.answers, world.faulted, world.strangers, world.broken, world.clients = True, False, False, False, 0
     for _ in range(100):
         now += 10

@@ -1,4 +1,4 @@
-"""Partitions of a card: what daemons answer, how percent become chunks, and what is done with real processes."""
+"""Partitions of a card: what daemons answer, how percentages become chunks, and what is done with real processes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_steps_lead_to_what_is_wanted_and_touch_no_partition_in_use(
 
 
 def shares(node: Node, **keys: int) -> None:
-    """The agent wants the card partitioned so."""
+    """The agent requests this partitioning of the card."""
     write_atomically(node.places.wanted, wanted_to_text([UUID], {UUID: keys}))
 
 

@@ -1,4 +1,6 @@
-"""`python -m nodeagent mps` as its container runs it, over the real NVML bindings and a library that plays a card."""
+"""
+`python -m nodeagent mps` as its container runs it, with the real NVML bindings and a library that simulates a card.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def test_the_daemon_outlives_its_supervisor_and_ends_with_the_container(running:
     running.until(lambda: running.report().at > at and running.serves() and running.report().gpus[UUID].starts == 0)
     assert (running.daemon(), bool(start_time(daemon))) == (daemon, True), "adopted, not started anew"
     os.kill(daemon, signal.SIGKILL)
-    # Nobody is left who started it: only the keeper can let it go.
+    # The process that started it has ended, so only the keeper can reap it.
     running.until(lambda: not Path(f"/proc/{daemon}").exists())
     running.until(lambda: not running.serves())
     assert json.loads(running.places.report.read_text())["gpus"][UUID]["why"] == "the MPS daemon ended"

@@ -37,7 +37,9 @@ class Machine:
         self.node.look()
 
     def place(self, name: str, cores: int) -> str:
-        """A pod comes, placed by what the node has published; the device of ours that its container asks for."""
+        """
+        A pod arrives, placed by what the node has published. Returns the device of ours that its container requests.
+        """
         assert self.delivery is not None
         share = GpuShare(UUID, 0, 100 * MIB, cores, 1000 * MIB, cdi=self.delivery.kinds)
         made = Allocation(name, "n1", (ContainerAllocation("main", (share,)),))
@@ -45,7 +47,7 @@ class Machine:
         return codec.container_annotations(made)["gpufraction.io/devices.main"].split(",")[1]
 
     def starts(self, device: str) -> dict[str, str]:
-        """The variables that the container gets; the runtime refuses to start it while its device is not there."""
+        """The variables that the container gets. The runtime refuses to start it while its device is missing."""
         kind, _, name = device.partition("=")
 
         def found() -> dict[str, str]:

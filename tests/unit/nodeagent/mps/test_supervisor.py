@@ -1,4 +1,4 @@
-"""Real processes: started, adopted, asked, ended; and what is reported of them."""
+"""Real processes: started, adopted, queried, ended; and what is reported about them."""
 
 from __future__ import annotations
 

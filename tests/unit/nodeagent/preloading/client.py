@@ -1,10 +1,10 @@
 """
-A CUDA program, as small as can be: reads commands from standard input, one a line, and answers each with JSON.
+A minimal CUDA program: reads commands from standard input, one on each line, and answers each with JSON.
 
     alloc DEVICE BYTES    the driver's code for an allocation on that card
-    found DEVICE BYTES    as `alloc`, by the address that cuGetProcAddress gives, as CUDA's runtime does it
-    info DEVICE           what is left of the card and what there is, in bytes, as CUDA tells it
-    nvml INDEX            what there is of the card, and used of it, as `nvidia-smi` shows it
+    found DEVICE BYTES    as `alloc`, with the address from cuGetProcAddress, as CUDA's runtime does it
+    info DEVICE           the card's free and total memory in bytes, as CUDA reports it
+    nvml INDEX            the card's total and used memory, as `nvidia-smi` shows it
     launch DEVICE         the driver's code for a kernel
     mask                  the process's umask
 """

@@ -1,9 +1,9 @@
 /*
- * A CUDA driver without a GPU, as far as HAMi-core's libvgpu.so asks it: built with -DCUDA as libcuda.so.1, with -DNVML
- * as libnvidia-ml.so.1. $FAKE_GPUS cards of $FAKE_GPU_BYTES; allocations are numbers, taken from no memory. A process is
- * on the cards' lists, with a context of 256 MiB on each, from its first primary context on.
+ * A CUDA driver without a GPU, with the functions that HAMi-core's libvgpu.so calls: built with -DCUDA as libcuda.so.1,
+ * with -DNVML as libnvidia-ml.so.1. It has $FAKE_GPUS cards of $FAKE_GPU_BYTES. Allocations are numbers and take no
+ * memory. From its first primary context on, a process is on the cards' lists, with a context of 256 MiB on each card.
  *
- * NVML numbers the cards the other way round than CUDA does, as with cards of unequal speed (CUDA_DEVICE_ORDER unset).
+ * NVML numbers the cards in the opposite order of CUDA, as with cards of unequal speed (CUDA_DEVICE_ORDER unset).
  * Signatures are those of cuda.h and nvml.h.
  */
 #include <stdio.h>

@@ -1,9 +1,9 @@
 """
-HAMi-core's real library under what we give a container: the environment of admission, and of the node's CDI file.
+HAMi-core's real library with what we give a container: the environment from admission, and from the node's CDI file.
 
-`LIBVGPU=/path/to/libvgpu.so` names one that was built; without it only the driver that is played is tried. What differs
-from a container: the library comes by LD_PRELOAD rather than by `/etc/ld.so.preload`, and a temporary folder stands for
-the one of the limiter's file.
+`LIBVGPU=/path/to/libvgpu.so` names a built library; without it only the simulated driver is tested. Unlike in a
+container, LD_PRELOAD loads the library instead of `/etc/ld.so.preload`, and a temporary folder replaces the one for the
+limiter's file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from webhook.admission.containers import CACHE_FOLDER, CACHE_VARIABLE, Volumes, 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 CONTEXT = 256 * MIB
-"""What a process's context takes of its share on the card that it first uses: see driver.c."""
+"""What a process's context takes from its share on the card that it uses first: see driver.c."""
 OUT_OF_MEMORY = 2
 """cuda.h, `CUDA_ERROR_OUT_OF_MEMORY`."""
 NOBODY = 65534
@@ -53,7 +53,7 @@ class Container:
     shares: Sequence[GpuShare]
     library: str = ""
     home: Path | None = None
-    """Where driver and program are; the folder's parent by default."""
+    """Where driver and program are; by default the folder's parent."""
 
     @property
     def _home(self) -> Path:
@@ -64,7 +64,7 @@ class Container:
         return self.folder / f"{self.name}.cache"
 
     def environment(self) -> dict[str, str]:
-        """Nothing of this process's own but where programs are."""
+        """Nothing from this process except where programs are."""
         output = container_annotations(Allocation("a", "n", (ContainerAllocation(self.name, tuple(self.shares)),)))
         ours = {name: output[names.per_container(key, self.name)] for name, key in names.ENVIRONMENT}
         pod: Any = {"spec": {"containers": [{"name": self.name}]}}
@@ -92,18 +92,18 @@ class Container:
         )
 
     def run(self, *commands: str, user: int | None = None) -> list[Any]:
-        """The answers of one program, or its exit status where it failed."""
+        """The answers of one program, or its exit status if it failed."""
         with self.start(user=user) as program:
             output, _ = program.communicate("".join(f"{command}\n" for command in commands), timeout=60)
         return [json.loads(line) for line in output.splitlines()] if program.returncode == 0 else [program.returncode]
 
     def region(self, offset: int) -> int:
-        """A number of the library's file (its `shared_region_t`)."""
+        """A number in the library's file (its `shared_region_t`)."""
         return int(struct.unpack_from("<Q", self.cache.read_bytes(), offset)[0])
 
 
 def answer(program: subprocess.Popen[str], command: str) -> Any:
-    """The answer to one command of a program that stays."""
+    """The answer to one command of a program that keeps running."""
     assert program.stdin is not None
     assert program.stdout is not None
     print(command, file=program.stdin, flush=True)
@@ -112,7 +112,7 @@ def answer(program: subprocess.Popen[str], command: str) -> Any:
 
 @pytest.fixture(scope="module")
 def played() -> Iterator[Path]:
-    """A folder that everybody may read, with a driver and a program in it."""
+    """A folder that all users may read, with a driver and a program in it."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler to build the driver that is played: install gcc")
@@ -130,7 +130,7 @@ def played() -> Iterator[Path]:
 
 @pytest.fixture
 def folder(played: Path) -> Iterator[Path]:
-    """As kubelet makes an emptyDir: everybody's."""
+    """Like an emptyDir of kubelet: writable for all users."""
     with tempfile.TemporaryDirectory(dir=played) as name:
         Path(name).chmod(0o777)
         yield Path(name)

@@ -1,4 +1,4 @@
-"""The agent against the embedded API: what a cluster sees of it, and how often it writes."""
+"""The agent with the embedded API: what a cluster sees of it, and how often it writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST = ["POST v1alpha1/gpunodes", "PATCH n1/status", "PATCH n1/status"]
 
 @dataclass
 class Machine:
-    """A node with an agent, and everything around it in the test's hands."""
+    """A node with an agent; the test controls everything around it."""
 
     cluster: Cluster = field(default_factory=lambda: Cluster("n1"))
     observation: Observation | None = field(default_factory=lambda: observation(card(0), card(1)))
@@ -60,7 +60,7 @@ class Machine:
         return self.agent.step()
 
     def written(self) -> list[str]:
-        """The writes since the last time that this was asked."""
+        """The writes since the last call."""
         writes, self.cluster.network.writes = self.cluster.network.writes, []
         return writes
 
@@ -107,7 +107,7 @@ OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
 def starting(*taints: JSON) -> Machine:
-    """A node with these taints, whose agent may take the startup taint off."""
+    """A node with these taints, whose agent may remove the startup taint."""
     found = Machine(terms=Terms(startup_taint=True))
     found.cluster.merge(nodes("n1"), {"spec": {"taints": list(taints)}})
     return found

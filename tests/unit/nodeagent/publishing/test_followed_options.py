@@ -1,4 +1,4 @@
-"""The options by way of the API: the rules of the mounted file, and nothing is published before they are known."""
+"""The options from the API: the same rules as for the mounted file, and nothing is published before they are known."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_it_defines_what_the_contract_names() -> None:
 
 
 def test_its_versions_are_one_form_under_two_names() -> None:
-    """So the API server converts by itself: docs/decisions/0264-gpunodes-have-two-versions-of-one-form.md."""
+    """So the API server converts them itself: docs/decisions/0264-gpunodes-have-two-versions-of-one-form.md."""
     first, second = DEFINITION["spec"]["versions"]
     assert second == {**first, "name": names.NEXT_VERSION, "storage": False}
     assert (first["storage"], DEFINITION["spec"]["conversion"]) == (True, {"strategy": "None"})

@@ -1,4 +1,4 @@
-"""The metrics tell the last look and nothing older."""
+"""The metrics show the last look and nothing older."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-The API server cannot be reached, and kubelet restarts a container: it keeps its GPU and its limits, and when the API
-server is back the agent reports once, however long that took.
+The API server is unreachable, and kubelet restarts a container: the container keeps its GPU and its limits. When the
+API server is back, the agent reports once, however long that took.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BEFORE, AFTER = "a" * 64, "b" * 64
 
 
 def admitted() -> JSON:
-    """A pod with a share of GPU-0, as the webhook let it in and kubelet keeps it."""
+    """A pod with a share of GPU-0, as the webhook admitted it and kubelet stores it."""
     made = pod("camera").uid(UID).asks("gpufraction.io/gpu-memory", "3Gi").asks("gpufraction.io/gpu-cores", 30).json()
     planned = admit.plan(made, Options())
     assert isinstance(planned, admit.Allocate)
@@ -47,7 +47,7 @@ def status(container: str) -> JSON:
 
 
 def start(root: Path, container: str) -> Path:
-    """What containerd makes on the host when kubelet has it start a container."""
+    """What containerd creates on the host when kubelet starts a container."""
     group = root / f"kubepods/burstable/pod{UID}/{container}"
     group.mkdir(parents=True)
     return group
@@ -66,7 +66,7 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     limiter = Limiter(driver, lambda uids: container_groups(tmp_path, uids))
 
     def step(*, after: float) -> None:
-        """One look and one round of the agent, so many seconds later."""
+        """One look and one round of the agent, this many seconds later."""
         now[0] += after
         limiter.apply(residents.all())
         agent.step()
@@ -82,10 +82,10 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     cluster.network.writes.clear()
     group.rmdir()
     start(tmp_path, AFTER)
-    for _ in range(30):  # many beats are missed
+    for _ in range(30):  # many heartbeats are missed
         step(after=60)
     assert driver.limits == {("GPU-0", f"/sys/fs/cgroup/kubepods/burstable/pod{UID}/{AFTER}"): 3072 * MIB}
-    # Kubelet makes the environment of what it has: the pod's own annotations, and nothing that is elsewhere.
+    # Kubelet builds the environment from what it has: the pod's own annotations, and nothing that is elsewhere.
     assert resolve(here, here["spec"]["containers"][0], Surroundings()) == environment
     assert isinstance(environment, dict)
     assert (environment["NVIDIA_VISIBLE_DEVICES"], environment["CUDA_DEVICE_MEMORY_LIMIT"]) == ("GPU-0", "3072m")

@@ -1,4 +1,4 @@
-"""What is published of what was seen."""
+"""What is published for each observation."""
 
 from __future__ import annotations
 

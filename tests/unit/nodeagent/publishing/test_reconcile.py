@@ -1,4 +1,4 @@
-"""The pure heart: what is written, and when. Its convergence is proven in test_reconcile_converges."""
+"""The pure core: what is written, and when. test_reconcile_converges tests that it converges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-Whatever happens, in whatever order, what is published becomes what the machine shows, and then nothing is written.
+Whatever happens, in any order, the published state becomes what the machine shows, and then nothing more is written.
 
-The real agent against the real embedded API; only time, the network and the watch are the test's.
+The real agent runs with the real embedded API; the test controls only time, the network and the watch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule()
     def start_agent(self) -> None:
-        """Also what a restart of the agent is: a new one that knows nothing."""
+        """Start an agent, or restart it: a new agent has no memory."""
         self.agent = Agent(
             self.cluster.kube,
             Machine(lambda: self.observation),
@@ -98,7 +98,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule(first=st.booleans(), seen=st.booleans())
     def the_startup_taint_is_put_on(self, first: bool, seen: bool) -> None:
-        """By a cloud, before or after the others; the agent may not have seen it when it writes next."""
+        """A cloud adds it before or after other taints; the agent may not have seen it at its next write."""
         if self.found(nodes("n1")):
             taints = [STARTUP, *OTHERS] if first else [*OTHERS, STARTUP]
             self.cluster.merge(nodes("n1"), {"spec": {"taints": taints}})
@@ -138,7 +138,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule()
     def the_allocator_counts(self) -> None:
-        """Nobody holds anything here."""
+        """Nothing is held here."""
         if self.found(gpunodes("n1")):
             with contextlib.suppress(Malformed):
                 self.cluster.says_beyond("n1")
@@ -146,7 +146,7 @@ class Convergence(RuleBasedStateMachine):
 
     @rule()
     def the_watch_is_late(self) -> None:
-        """An event from before the agent's own last write."""
+        """The watch delivers an event from before the agent's own last write."""
         for gpunode in self.stale:
             self.agent.gpunode_event(Put(gpunode))
 

@@ -66,7 +66,7 @@ def test_what_is_published_may_be_anything(options: Any) -> None:
 
 
 class Machine:
-    """A node of two T4, its agent, and the document and the allocator in the test's hands."""
+    """A node of two T4 and its agent; the test controls the document and the allocator."""
 
     def __init__(self) -> None:
         self.cluster, self.options = Cluster("n1"), PoolDocument(NO_OPTIONS)
@@ -79,12 +79,12 @@ class Machine:
         )
 
     def counted(self, **held: int) -> None:
-        """The allocator says what is held beyond what is published now."""
+        """The allocator writes what is held beyond what is published now."""
         self.cluster.says_beyond("n1", **held)
         self.agent.gpunode_event(Put(self.cluster.gpunode("n1")))
 
     def step(self, *, after: float = 0.0) -> tuple[int, JSON]:
-        """The node's GPU memory after a step so many seconds later, and the GPUNode's status."""
+        """The node's GPU memory and the GPUNode's status, after a step this many seconds later."""
         self.now += after
         self.agent.node_event(Put(self.cluster.node("n1")))
         self.agent.step()

@@ -1,4 +1,6 @@
-"""What the cordon annotation of a Node means: GPUs by UUID or index, and what is reported of words that mean none."""
+"""
+What the cordon annotation of a Node means: GPUs by UUID or index, and what is reported about words that match no GPU.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def test_it_is_one_event_on_the_node_and_shown_while_it_lasts() -> None:
     machine = Machine()
 
     def cordon(text: str | None) -> tuple[list[str], list[str], list[str]]:
-        """What the GPUs' health is then, the conditions, and the Events so far."""
+        """The resulting health of the GPUs, the conditions, and the Events so far."""
         machine.cluster.merge(nodes("n1"), {"metadata": {"annotations": {"gpufraction.io/cordon": text}}})
         for _ in range(2):
             machine.agent.node_event(Put(machine.cluster.node("n1")))

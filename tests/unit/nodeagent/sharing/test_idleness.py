@@ -1,4 +1,4 @@
-"""Since when shares compute nothing, and when that is published."""
+"""Since when shares have computed nothing, and when that is published."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def usage(active: bool | None) -> NodeUsage:
 
 
 def published(tracker: IdleTracker, *looks: tuple[float, bool | None]) -> list[int | None]:
-    """Since when the share is published as idle after each look."""
+    """Since when the share is published as idle, after each look."""
     found = []
     for at, active in looks:
         tracker.see(usage(active), at)

@@ -1,4 +1,4 @@
-"""Who may give a node's GPUs away: the vendor's device plugin and we never both."""
+"""Who may assign a node's GPUs: the vendor's device plugin or gpufraction, never both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A share that the agent cannot read holds its cards: no pod gets them, no limit counts on its memory."""
+"""A share that the agent cannot read holds its cards: no pod gets them, and no limit may use their memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READ = codec.allocation_to_text(
 
 
 def pod(text: str, name: str = "later", cid: str = TWO, **changes: Any) -> dict[str, Any]:
-    """A running pod of this node with an allocation of this text."""
+    """A running pod of this node whose allocation has this text."""
     statuses = [{"name": "main", "containerID": f"containerd://{cid}"}]
     return {
         "metadata": {
@@ -57,7 +57,7 @@ def pod(text: str, name: str = "later", cid: str = TWO, **changes: Any) -> dict[
 
 
 def seen(found: dict[str, Any]) -> dict[str, Any]:
-    """The pod as the agent's watch brings it."""
+    """The pod as the agent's watch delivers it."""
     return trim(kinds.RESIDENTS.keep(found))
 
 
@@ -153,7 +153,7 @@ def test_a_long_reason_of_a_tenant_fits_into_the_condition() -> None:
 
 
 def test_nobody_beside_it_may_burst_and_its_own_limits_stay() -> None:
-    """A pod is placed, and its annotation is rewritten by a later version while it runs."""
+    """A pod is placed, and a later version rewrites its annotation while it runs."""
     driver = Driver()
     burster, other = resident(seen(pod(READ, "burster", ONE))), resident(seen(pod(READ, "later", TWO)))
     assert burster is not None
@@ -204,7 +204,7 @@ def test_a_share_on_another_card_may_burst() -> None:
 
 
 def test_its_daemon_and_its_partition_stay(tmp_path: Path) -> None:
-    """A pod that names no partition, or one that is gone, fails under a daemon that gives them out."""
+    """A pod that names no partition, or a removed one, fails under a daemon that assigns partitions."""
     paths = MpsPaths(tmp_path)
     paths.wanted.write_text(wanted_to_text(["GPU-0"], {"GPU-0": {"later": 50}}))
     residents = Residents()

@@ -118,7 +118,7 @@ def test_a_container_over_time(story: Story) -> None:
 
 
 def bursting(used: int, booked: int = 20) -> Use:
-    """P's use in MiB, with `booked` of at most 100 MiB booked."""
+    """P's use in MiB, with at most 100 MiB of it `booked`."""
     return Use(P, "main", "GPU-0", booked * MIB, 0, used * MIB, burst=(100 - booked) * MIB)
 
 
@@ -193,7 +193,7 @@ def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
 
 
 def here(*pods: Resident) -> Residents:
-    """These pods, as the watch brings them."""
+    """These pods, as the watch delivers them."""
     residents = Residents()
     residents.event(Replaced([_made(pod) for pod in pods]))
     return residents

@@ -7,7 +7,7 @@ from playground.api.http.server import HttpsServer
 
 
 class Clock:
-    """A clock that stands still until a test moves it."""
+    """A clock that does not move until a test moves it."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""A webhook on a real TLS port, as tests need one: it answers what a function returns."""
+"""A webhook for tests on a real TLS port: it answers with the result of a function."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 
 class Hook:
-    """Records the requests of the reviews it was sent and the connections they came on."""
+    """Records the requests of the reviews that it received, and their connections."""
 
     def __init__(self, answer: Answer, *, status: int = 200) -> None:
         self.seen: list[JSON] = []
@@ -44,11 +44,11 @@ class Hook:
                 self.wfile.write(content)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Silent."""
+                """Print nothing."""
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, request: Any, client_address: Any) -> None:
-                """A client that does not trust us is what some tests are about."""
+                """Some tests are about a client that does not trust the certificate."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -98,7 +98,7 @@ def register(
 
 
 def allowed(*operations: JSON, warnings: tuple[str, ...] = ()) -> JSON:
-    """An answer that allows, with a JSON patch where operations are given."""
+    """An answer that allows the request, with a JSON patch if operations are given."""
     answer: JSON = {"allowed": True, "warnings": list(warnings)}
     if operations:
         answer.update(patchType="JSONPatch", patch=base64.b64encode(json.dumps(operations).encode()).decode())

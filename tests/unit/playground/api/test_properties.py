@@ -1,4 +1,4 @@
-"""What must hold for any input: followers end with the state of the store, canonical quantities keep their value."""
+"""What must hold for any input: followers end in the state of the store, and canonical quantities keep their value."""
 
 from fractions import Fraction
 from typing import Any

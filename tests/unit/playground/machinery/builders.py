@@ -1,4 +1,4 @@
-"""Pods and nodes as short sentences, for the tests of the machinery."""
+"""Pods and nodes in short form, for the tests of the machinery."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node(name: str = "n1", *, extended: dict[str, str] | None = None, cordoned: 
 
 
 def account(**used: int) -> Account:
-    """What other pods took; `gpu_memory` is the extended resource."""
+    """What other pods use; `gpu_memory` is the extended resource."""
     booked = Account()
     names = {"gpu_memory": GPU_MEMORY}
     if used:

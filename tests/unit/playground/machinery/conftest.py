@@ -1,4 +1,4 @@
-"""A small cluster: the real API server with the machinery behind it, quick on its feet."""
+"""A small cluster with short times: the real API server and the machinery behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives a cluster as a user would, and waits for what it promises."""
+"""Drives a cluster as a user does, and waits for the promised results."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Cluster:
         return found
 
     def running(self, count: int) -> list[JSON]:
-        """The Running pods, once they are exactly so many and no other pod is there."""
+        """The Running pods, once there are exactly this many and no other pod exists."""
 
         def there() -> list[JSON] | None:
             found = self.pods()
@@ -96,7 +96,7 @@ class Cluster:
         return found if count else []
 
     def overcommitted(self) -> list[str]:
-        """Nodes whose pods ask for more than it has; the first invariant of any scheduler."""
+        """Nodes whose pods request more than the node has; this must never happen with any scheduler."""
         taken: dict[str, dict[str, int]] = {}
         for pod in self.do("GET", "/api/v1/pods")["items"]:
             if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):

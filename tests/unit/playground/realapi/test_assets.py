@@ -1,4 +1,4 @@
-"""The folder of KUBEBUILDER_ASSETS: found, or one line on what is missing."""
+"""The folder of KUBEBUILDER_ASSETS: found, or one line that says what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a hollow kubelet is started and what it leaves behind, by a program that prints what kubemark prints."""
+"""How a hollow kubelet is started and what it leaves behind, tested with a program that prints what kubemark prints."""
 
 from __future__ import annotations
 

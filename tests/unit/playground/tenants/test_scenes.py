@@ -1,4 +1,4 @@
-"""`make demo-tenants` shows every scene that there is."""
+"""`make demo-tenants` shows every existing scene."""
 
 from __future__ import annotations
 

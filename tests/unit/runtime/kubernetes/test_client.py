@@ -1,4 +1,4 @@
-"""What the client sends, and how it reads what comes back."""
+"""What the client sends, and how it reads the answers."""
 
 from __future__ import annotations
 

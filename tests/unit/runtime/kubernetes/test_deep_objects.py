@@ -1,8 +1,8 @@
 """
-An object that is nested deeper than Python decodes is read like any other, without what is too deep in it.
+An object that is nested deeper than Python can decode is read like any other, without the parts that are too deep.
 
-Whoever may write one object of a kind could otherwise keep every program from reading any object of that kind: an API
-server keeps ten thousand levels, in `managedFields` of every kind and in the parameters of ResourceClaims.
+Otherwise a user who may write one object of a kind could keep every program from reading any object of that kind. An
+API server stores ten thousand levels, in `managedFields` of every kind and in the parameters of ResourceClaims.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def nested(levels: int, inner: str = "1") -> str:
 
 
 def pod(name: str, levels: int) -> str:
-    """A pod that holds something of a node, with managed fields so deep."""
+    """A pod that holds a part of a node, with managed fields of this depth."""
     fields = f'[{{"manager":"m","fieldsV1":{nested(levels)}}}]'
     return (
         f'{{"metadata":{{"managedFields":{fields},"name":"{name}","namespace":"default"}},'
@@ -91,7 +91,7 @@ def test_of_a_deep_value_all_is_read_but_what_is_too_deep(inner: Any, levels: in
 
 
 def cut(value: Any, levels: int) -> Any:
-    """The value, with null for objects and lists that are deeper than so many levels."""
+    """The value, with null instead of objects and lists that are deeper than this many levels."""
     if not isinstance(value, dict | list):
         return value
     if not levels:
@@ -112,7 +112,7 @@ def test_deep_text_that_is_no_json_is_refused_as_such(text: str) -> None:
 
 
 def test_a_large_object_of_another_shape_than_promised_is_not_held() -> None:
-    """What no row can make small would be held as it is, at ten times its size."""
+    """Without this, data that no row can reduce would be kept unchanged, at ten times its size."""
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": ["x" * kinds.PODS.most]}
     refused: list[str] = []
     kube = Kube(

@@ -1,4 +1,4 @@
-"""Every list and every watch of a program names its row, and no object makes one of them large."""
+"""Every list and every watch of a program names its row, and no object makes a program large."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def calls() -> tuple[tuple[str, ast.Call], ...]:
         (f"{path.relative_to(ROOT)}:{node.lineno} ({program})", node)
         for program in PROGRAMS
         for path in sorted((ROOT / program).rglob("*.py"))
-        if re.search(r"\b(list|pages|watch|Informer)\s*\(", text := path.read_text())  # most need not be parsed
+        if re.search(r"\b(list|pages|watch|Informer)\s*\(", text := path.read_text())  # most modules need not be parsed
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and reads_a_collection(node.func)
     )
@@ -68,7 +68,7 @@ def row_of(call: ast.Call) -> str:
 def test_every_list_and_every_watch_names_a_row() -> None:
     found = {where: row_of(call) for where, call in calls()}
     handed_on = {"of", "self._of", "_READ[plural]", "kind.of"}
-    """The function takes the row from its caller, or from a table by plural."""
+    """Functions that get the row from their caller, or from a table by plural."""
     wrong = {
         where: row for where, row in found.items() if row not in handed_on and row.removeprefix("kinds.") not in ROWS
     }
@@ -100,7 +100,7 @@ TEXT = 1_400_000
 
 
 def annotated(name: str, part: int) -> JSON:
-    """55,000 annotations, as the API server shows them: with as many managed fields."""
+    """55,000 annotations, as the API server shows them: with the same number of managed fields."""
     made = {f"{at:05}": "" for at in range(55_000 // part)}
     fields: JSON = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in made}}}
     return {"metadata": {"name": name, "annotations": made, "managedFields": [{"manager": "m", "fieldsV1": fields}]}}
@@ -116,7 +116,7 @@ def labelled(name: str, part: int) -> JSON:
 
 
 def ours(name: str, part: int) -> JSON:
-    """Labels and annotations of our own names, which no row drops by name alone."""
+    """Labels and annotations with our own names, which no row drops by name alone."""
     made = {f"gpufraction.io/x{at:06}": "x" for at in range(40_000 // part)}
     return {"metadata": {"name": name, "labels": made, "annotations": made}}
 
@@ -155,7 +155,7 @@ def reported(name: str, part: int) -> JSON:
 
 
 def wide(name: str, part: int) -> JSON:
-    """One character outside the first plane: each character of the text takes four bytes."""
+    """One character outside the first plane makes each character of the text take four bytes."""
     return {"metadata": {"name": name, "annotations": {"a": "😀" + "x" * (TEXT // part)}}}
 
 
@@ -164,14 +164,14 @@ SHAPES = (annotated, managed, labelled, ours, owned, specified, reported, wide)
 
 @functools.cache
 def texts(part: int = 1) -> tuple[bytes, ...]:
-    """An object of each shape, each as large as they come or a part of that."""
+    """An object of each shape, each of the maximum size or a part of that."""
     made = tuple(json.dumps(shape(shape.__name__, part), ensure_ascii=False).encode() for shape in SHAPES)
     assert min(map(len, made)) >= LEAST // part
     return made
 
 
 class Collection(Transport):
-    """An object of each shape, three in a page; small ones alone, as three of a megabyte are more than a page has."""
+    """An object of each shape, three in a page; alone at full size, because a page cannot hold three of those."""
 
     def __init__(self, part: int = 1) -> None:
         self._part = part
@@ -185,16 +185,16 @@ class Collection(Transport):
 
 
 LEAST, MOST_PEAK, MOST_HELD = 600_000, 96 * MIB, 12 * MIB
-"""Bytes: of the text of each object, while the objects are read, and of what is kept of all of them."""
+"""Bytes: of the text of each object, of the memory while they are read, and of what is kept of all of them."""
 PASSING = (kinds.PODS, kinds.PODS_COMPARED, kinds.SHOWN, kinds.EVENTS)
 """
-Rows by which nothing is held longer than it takes to read it: the first two are always read with a `trim` or in parts,
-and the others only by commands on a user's own machine.
+Rows whose objects are not kept after they are read: the first two are always read with a `trim` or in parts, and the
+others only by commands on a user's own machine.
 """
 
 
 class Reader:
-    """Lists the objects of a megabyte, or of a part of one, by one row, as programs do."""
+    """Lists the objects of a megabyte, or of a part of one, with one row, as programs do."""
 
     def __init__(self, row: ObjectKind, part: int = 1) -> None:
         self.refused: list[str] = []
@@ -247,7 +247,7 @@ def test_whatever_an_object_is_little_of_it_is_kept_and_the_next_is_read(
 
 SMALL, QUARTER = 16, 4
 MEASURED = ("PODS", "GPUNODES", "RESOURCECLAIMS")
-"""The rows whose memory `make test` measures, at a part of the size; `make storm` has all of them at the whole size."""
+"""The rows whose memory `make test` measures, at a part of the size; `make storm` measures all of them at full size."""
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_without_a_row_the_same_objects_take_much() -> None:
 
 
 def measured(act: Any) -> tuple[int, int, Any]:
-    """The peak of what was allocated meanwhile, what is left of it, and the result."""
+    """The peak of the memory that was allocated meanwhile, what is left of it, and the result."""
     gc.collect()
     tracemalloc.start()
     try:

@@ -1,6 +1,6 @@
 """
-However calls are delayed, lost or answered late, however clocks are set, and whatever somebody else writes into the
-Lease, two never lead at once.
+Two replicas never lead at once, however calls are delayed, lost or answered late, however clocks are set, and whatever
+other users write into the Lease.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from runtime.kubernetes.lease import (
 )
 from tests.examples import examples
 
-# A thinner margin than production's, just wide enough for clocks that differ by a fifth.
+# A smaller margin than in production, just wide enough for clocks that differ by a fifth.
 TIMING = LeaseTiming(lease_duration=15.0, renew_deadline=12.0)
 CALL_TIMEOUT = 5.0
-CHAOS = 150.0  # seconds of trouble, then calm
+CHAOS = 150.0  # seconds of faults, then quiet
 CALM = 120.0
 
 
@@ -64,7 +64,7 @@ class World:
         self.now = until
 
     def delay(self) -> float:
-        """Mostly quick; in trouble up to longer than a whole lease."""
+        """Mostly short delays; during faults up to longer than a whole lease."""
         if self.now < CHAOS and self.rng.random() < self.trouble:
             return self.rng.uniform(0, 25)
         return self.rng.uniform(0, 0.2)
@@ -86,7 +86,7 @@ class World:
         return self.store(call.body)
 
     def store(self, body: JSON | None) -> JSON | None:
-        """Write or delete the Lease, as an API server does; a write that changes nothing makes no version."""
+        """Write or delete the Lease, as an API server does. A write without a change creates no version."""
         if body is not None:
             if self.lease is None:
                 self.made += 1
@@ -104,7 +104,7 @@ class World:
 
 
 Edit = Callable[[random.Random, JSON, list[JSON]], JSON | None]
-"""What somebody else makes of the Lease, given all records that there were; None deletes it."""
+"""What another user changes it to, given all records so far; None deletes it."""
 
 
 def version_of(lease: JSON) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def version_of(lease: JSON) -> tuple[str, str]:
 
 
 def of_spec(**fields: list[object]) -> Edit:
-    """Overwrite fields of the record, each by one of these values; `...` removes it."""
+    """Overwrite fields of the record, each with one of these values; `...` removes it."""
 
     def edit(rng: random.Random, lease: JSON, _: list[JSON]) -> JSON:
         spec = dict(lease["spec"])
@@ -127,18 +127,18 @@ def of_spec(**fields: list[object]) -> Edit:
 
 
 def of_backup(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
-    """Put an earlier record back, with its annotations."""
+    """Restore an earlier record, with its annotations."""
     return rng.choice(before)
 
 
 def last_release(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
-    """Put a real release back: the most recent one, or any."""
+    """Restore a real release: the most recent one, or any."""
     given = [each for each in before if each["metadata"].get("annotations") and not each["spec"].get("holderIdentity")]
     return lease if not given else given[-1] if rng.random() < 0.7 else rng.choice(given)
 
 
 def other_holder(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
-    """Name anyone who ever held it."""
+    """Name any candidate that ever held it."""
     name = rng.choice([rng.choice(before)["spec"].get("holderIdentity", ""), "nobody"])
     return {**lease, "spec": {**lease["spec"], "holderIdentity": name}}
 
@@ -170,7 +170,7 @@ DAMAGE: dict[str, Edit] = {
 
 @dataclass
 class Editor:
-    """Somebody else who writes the Lease, at any moment, alone or several times in a row."""
+    """Another user who writes the Lease at any moment, once or several times in a row."""
 
     world: World
     kinds: list[str]
@@ -191,7 +191,7 @@ class Editor:
             return
         if world.rng.random() < 0.2:
             world.store(None)
-        # A backup or an edit of what is not there makes it again, as `kubectl replace --force` does.
+        # A backup or an edit of a missing Lease creates it again, as `kubectl replace --force` does.
         now = world.lease if world.lease is not None else before[-1]
         made = damage(world.rng, now, before)
         if made is not None or world.lease is not None:
@@ -200,7 +200,7 @@ class Editor:
 
 @dataclass
 class Candidate:
-    """Plays `campaign` against the world as `Leader` does, on a clock that is off and runs off."""
+    """Runs `campaign` in the world as `Leader` does, on a clock that is wrong and drifts."""
 
     world: World
     peers: list[Candidate]
@@ -209,14 +209,14 @@ class Candidate:
     rate: float
     frozen: bool = False
     honest: bool = False
-    """Whether it writes the right time into the record."""
+    """Whether it writes the correct time into the record."""
     observed: Observed = field(default_factory=Observed)
     incarnation: int = 0
     tenures: int = 0
     terms: list[tuple[int, int]] = field(default_factory=list)
-    """Those that it led in, by the process and its number."""
+    """The terms that it led in, by the process and its number."""
     covered: list[tuple[float, float]] = field(default_factory=list)
-    """The time that it answered for, in real time."""
+    """The time that it counted, in real time."""
     until: float = float("-inf")
 
     def clock(self) -> float:
@@ -238,7 +238,7 @@ class Candidate:
         self.ask(rounds, next(rounds))
 
     def ask(self, rounds: Generator[Call, JSON | None, Observed], call: Call) -> None:
-        """The call may reach the server late, even after we gave up, and its answer may be lost."""
+        """The call may reach the server late, even after the candidate gave up, and its answer may be lost."""
         world, waiting = self.world, [True]
 
         def arrive() -> None:
@@ -258,7 +258,7 @@ class Candidate:
     def proceed(self, rounds: Generator[Call, JSON | None, Observed], answer: JSON | KubeError | None) -> None:
         try:
             call = rounds.throw(answer) if isinstance(answer, KubeError) else rounds.send(answer)
-            # A stalled process: the answer is here, but nobody looks at it for a while.
+            # A stalled process: the answer has arrived, but is not read for a while.
             self.world.after(self.world.delay() / 4, lambda: self.ask(rounds, call))
             return
         except KubeError:
@@ -291,7 +291,7 @@ class Candidate:
         self.world.after(TIMING.retry_period / self.rate, self.begin)
 
     def restart(self) -> None:
-        """Stop leading, perhaps release, and come back as somebody new who has seen nothing."""
+        """Stop leading, perhaps release, and come back as a new candidate that has seen nothing."""
         held, self.observed = self.observed, replace(self.observed, leads_until=None)
         lease, me = self.world.lease, self.identity()
         given = None if lease is None else released(lease, me, held, now=self.clock())
@@ -357,7 +357,9 @@ def test_never_two_leaders_whatever_others_write_into_the_lease(
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_leaders_change_and_terms_grow_under_each_kind_of_edit(kind: str) -> None:
-    """Guards the guard: they do lead between the edits, and no process has one number for two of its terms."""
+    """
+    Guards the test itself: candidates do lead between the edits, and no process uses one number for two of its terms.
+    """
     led = 0
     for seed in range(5):
         world = World(random.Random(seed), 0.1, restarts=0.05)
@@ -374,7 +376,7 @@ def test_leaders_change_and_terms_grow_under_each_kind_of_edit(kind: str) -> Non
 
 
 def test_the_simulation_does_change_leaders() -> None:
-    """Guards the guard: in trouble, every candidate gets its turn."""
+    """Guards the test itself: during faults, every candidate gets its turn."""
     tenures = [0, 0, 0]
     for seed in range(20):
         world = World(random.Random(seed), 0.3)
@@ -391,7 +393,9 @@ def test_the_simulation_does_change_leaders() -> None:
 def covered(
     seed: int, trouble: float, offsets: list[float], *, honest: bool = True, restarts: float | None = None
 ) -> tuple[World, list[Candidate]]:
-    """The candidates after trouble and calm; their clocks differ, and the times that they write are right or absent."""
+    """
+    The candidates after faults and quiet. Their clocks differ, and the times that they write are correct or absent.
+    """
     world = World(random.Random(seed), trouble, restarts)
     peers: list[Candidate] = []
     for index, offset in enumerate(offsets):
@@ -417,15 +421,17 @@ def test_no_moment_is_answered_for_twice(seed: int, trouble: float, offsets: lis
 
 
 def test_every_moment_is_answered_for_where_calls_are_answered() -> None:
-    """Also where leaders give the lease back, or end without a word and the next one waits for it to run out."""
+    """
+    This also holds if leaders release the lease, or end without a release and the next one waits for it to expire.
+    """
     led = list[int]()
     for seed in range(20):
         world, peers = covered(seed, 0.0, [0.0, 1000.0, -1000.0], restarts=0.05)
         spans = sorted(span for peer in peers for span in peer.covered)
         led += [sum(bool(peer.covered) for peer in peers)]
-        # From when the first candidate that still runs sees the new Lease.
+        # From the moment when the first candidate that still runs sees the new Lease.
         assert spans[0][0] < TIMING.lease_duration
         assert spans[-1][1] > world.now - 3 * TIMING.retry_period
-        # What is lost is at most the time of two calls: a renewal that was on its way when the next one looked.
+        # At most the time of two calls is lost: a renewal that was in progress when the next one looked.
         assert max(other[0] - one[1] for one, other in pairwise(spans)) < 0.4
     assert sum(led) > 1.5 * len(led), "leaders change"

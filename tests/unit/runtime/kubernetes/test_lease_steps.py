@@ -41,7 +41,7 @@ def spec(holder: str, *, renewed: str = EARLIER, transitions: int = 3, seconds: 
 
 
 def lease(holder: str, *, version: str = "9", after: str = "", **more: Any) -> dict[str, Any]:
-    """A Lease; one that was released after that version has our mark."""
+    """A Lease. One that was released after that version has our annotation."""
     mark = {"annotations": {RELEASED: after}} if after else {}
     return {"metadata": {"name": "l", "uid": "u", "resourceVersion": version, **mark}, "spec": spec(holder, **more)}
 
@@ -52,7 +52,7 @@ def taken(transitions: int, *, acquired: str = WALL, version: str = "9") -> dict
 
 
 def seen(record: dict[str, Any], at: float, **more: Any) -> Observed:
-    """What a candidate knows that first read this Lease at that time."""
+    """The state of a candidate that first read this Lease at that time."""
     stated = float(record["spec"]["leaseDurationSeconds"])
     version = ("u", record["metadata"]["resourceVersion"])
     more = {"term": record["spec"]["leaseTransitions"], **more}
@@ -60,7 +60,7 @@ def seen(record: dict[str, Any], at: float, **more: Any) -> Observed:
 
 
 def led(record: dict[str, Any], until: float) -> Observed:
-    """What the leader of the third term knows that wrote this Lease."""
+    """The state of the leader of the third term, which wrote this Lease."""
     return seen(record, 95.0, leads_until=until, ours=("u", record["metadata"]["resourceVersion"]))
 
 
@@ -214,11 +214,11 @@ def leader(script: Script, clock: Clock, heard: list[bool] | None = None) -> Lea
 NONE = Answer(404, status_body(404, "NotFound"))
 NEW_LEASE = {"metadata": {"name": "l", "uid": "u", "resourceVersion": "1"}, "spec": VACANT}
 FIRST = (NONE, Answer(201, NEW_LEASE), Answer(200, NEW_LEASE), Answer(200, taken(1)))
-"""There is no Lease; it is made, and taken when it is old enough."""
+"""There is no Lease; it is created, and taken when it is old enough."""
 
 
 def elected(*answers: Answer | KubeError, heard: list[bool] | None = None) -> tuple[Leader, Script, Clock]:
-    """A candidate that has just become the first leader, and what it is answered from then on."""
+    """A candidate that has just become the first leader, and the answers that it gets from then on."""
     script, clock = Script(*FIRST, *answers), Clock()
     candidate = leader(script, clock, heard)
     candidate.tick()
@@ -296,7 +296,7 @@ def test_an_unanswered_takeover_does_not_lead_although_the_record_names_us() -> 
         clock.now += later
         candidate.tick()
         assert not candidate.is_leader()
-    clock.now += 15.0  # after that the record is as old as anyone's
+    clock.now += 15.0  # after that the record is as old as any other
     candidate.tick()
     assert (candidate.token(), script.answers) == (5, [])
 
@@ -388,7 +388,7 @@ def test_resigning_leaves_alone_what_is_not_ours(found: dict[str, Any]) -> None:
 
 
 class Stored(Transport):
-    """An API server with one Lease, which anyone may have written."""
+    """An API server with one Lease, which any user may have written."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
@@ -424,7 +424,7 @@ def test_the_thread_campaigns_and_releases() -> None:
 
 
 class Slow(Script):
-    """An API server that takes its time over every write."""
+    """An API server on which every write takes time."""
 
     def __init__(self, clock: Clock, seconds: float, *answers: Answer) -> None:
         super().__init__(*answers)

@@ -1,4 +1,4 @@
-"""No name becomes another path or another selector, from any author and through any builder."""
+"""No name changes a path or a selector into another one, from any author and through any builder."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_no_call_sends_a_path_that_the_server_would_read_otherwise(key: str, nam
 
 
 def _literals(file: Path) -> list[str]:
-    """The strings of a module that a path could begin with, docstrings left out."""
+    """The strings of a module that a path could begin with, without docstrings."""
     text = file.read_text(encoding="utf-8")
     if not re.search(r"""["']/api""", text):  # most modules need not be parsed
         return []
@@ -120,8 +120,8 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
         if (literals := _literals(file))
     }
     assert found == {
-        # A group's own document, which has a fixed name; which groups are served, and their documents by names that the
-        # API server says; what Prometheus serves, behind a path that is built; and the paths of the page's own server.
+        # A group's own document, which has a fixed name; which groups are served, and their documents by names from the
+        # API server; what Prometheus serves, after a path that is built; and the paths of the page's own server.
         "allocator/features/kueue/informers.py": ["/apis/"],
         "kubectl_gpufraction/check/traps/reading.py": ["/apis", "/apis/"],
         "kubectl_gpufraction/ui/command.py": ["/api/v1/query_range", "/api/v1/"],

@@ -1,4 +1,4 @@
-"""The pooled transport against a real server on loopback, with and without TLS."""
+"""The pooled transport with a real server on loopback, with and without TLS."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_silence_is_a_timeout(plain: Server) -> None:
 
 
 def patient(server: Server, answer_timeout: float) -> PooledTransport:
-    """A transport that waits so many seconds for a stream to begin."""
+    """A transport that waits this many seconds for a stream to begin."""
     configuration = client.Configuration(host=server.url)
     if server.ca:
         configuration.ssl_ca_cert = str(server.kubeconfig.parent / "tls.pem")

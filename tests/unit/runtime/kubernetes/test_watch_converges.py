@@ -1,4 +1,4 @@
-"""Whatever a server does in between, an informer's handler ends with the server's state."""
+"""Whatever a server does in between, an informer's handler ends in the server's state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ steps = st.lists(
 
 
 class Follower:
-    """Applies events as a user would, and checks each against the server's history as it comes."""
+    """Applies events as a user does, and checks each against the server's history when it arrives."""
 
     def __init__(self, server: Collection) -> None:
         self.server = server
@@ -93,7 +93,7 @@ def test_no_event_is_lost_and_none_made_up(script: list[tuple[str, Any]], parts:
             server.fault = server.deliver = None
         else:
             getattr(server, what)(*([detail] if detail else []))
-    # Left alone, at most: a relist, and the watch that shows what happened since.
+    # Undisturbed, it needs at most a new list, and the watch that shows what happened since.
     for _ in range(3):
         watcher.step()
     assert follower.view == server.objects

@@ -1,4 +1,4 @@
-"""A kind that the server does not serve: nothing is there where that is expected, and a failure where it is not."""
+"""A kind that the server does not serve: an empty result if that is expected, and otherwise a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the reflector comes back, and how its age is measured."""
+"""When the reflector reconnects, and how its age is measured."""
 
 from __future__ import annotations
 

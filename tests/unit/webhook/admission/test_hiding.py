@@ -1,4 +1,4 @@
-"""Pods that ask for no GPU see none, where the administrator wants that."""
+"""Pods that request no GPU see none, if the administrator requires that."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_every_container_of_the_pod_is_closed() -> None:
 
 
 def test_devices_that_the_pod_names_to_the_runtime_are_taken_off() -> None:
-    """Found on a real node: NVIDIA's NRI plugin gives them to any pod, whatever its environment says."""
+    """This was found on a real node: NVIDIA's NRI plugin gives devices to any pod, whatever its environment says."""
     named = {"nvidia.cdi.k8s.io/container.c": "nvidia.com/gpu=all", "cdi.k8s.io/a": "nvidia.com/gpu=0"}
     made = pod(container(), annotations={**named, "team/a": "b"})
     assert patched(made, answered(made, hide_gpus=True))["metadata"]["annotations"] == {"team/a": "b"}

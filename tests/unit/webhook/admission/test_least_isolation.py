@@ -1,4 +1,6 @@
-"""Pods with a share accept no weaker level of isolation than the administrator's least, whatever their author wrote."""
+"""
+Pods with a share accept no weaker level of isolation than the administrator's minimum, whatever their author wrote.
+"""
 
 from __future__ import annotations
 

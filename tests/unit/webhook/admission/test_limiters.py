@@ -1,4 +1,4 @@
-"""The volumes of pods with a share, for what holds them to it."""
+"""The volumes of pods with a share, for the limiters that keep them within it."""
 
 from __future__ import annotations
 

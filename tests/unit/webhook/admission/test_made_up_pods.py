@@ -1,4 +1,4 @@
-"""Whatever a pod looks like: an answer, never a fault; and never a GPU without an allocation."""
+"""Every pod, whatever it looks like, gets an answer and never a fault, and never a GPU without an allocation."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ made_up_pods = pods_with(limits)
 
 @st.composite
 def asking_pods(draw: st.DrawFn) -> JSON:
-    """A pod that speaks one dialect in its first container at least, so that most go in."""
+    """A pod that uses one dialect in its first container at least, so that most are admitted."""
     served = SERVED[draw(st.sampled_from(sorted(SERVED)))]
     made: JSON = json.loads(json.dumps(draw(pods_with(st.sampled_from([*served, {}, {"cpu": "1"}])))))
     first = {"name": "first", "resources": {"limits": draw(st.sampled_from(served))}, "env": draw(environments)}
@@ -139,7 +139,7 @@ junk = st.recursive(
 
 @st.composite
 def damaged_pods(draw: st.DrawFn) -> JSON:
-    """A made-up pod with one of its parts replaced by something else."""
+    """A generated pod with one of its parts replaced."""
     made: JSON = json.loads(json.dumps(draw(made_up_pods | asking_pods())))
     at: Any = made
     while True:
@@ -154,7 +154,7 @@ def damaged_pods(draw: st.DrawFn) -> JSON:
 
 
 def place(question: Question) -> Placed:
-    """Everything fits, on cards of its own each."""
+    """Everything fits, each container on separate cards."""
     number = iter(range(1000))
     listed = []
     for fraction in question.request.containers:
@@ -187,7 +187,7 @@ def client(ask: Any) -> FlaskClient:
 
 
 class Webhook:
-    """One application for each answer, made once."""
+    """One application for each answer, created once."""
 
     def __init__(self) -> None:
         self._clients = {name: client(ask) for name, ask in ANSWERS.items()}

@@ -1,4 +1,4 @@
-"""A memory limit above the request: quotas count the request, and the limit has an annotation of its own."""
+"""A memory limit above the request: quotas count the request, and the limit has its own annotation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_toolkits_variables_are_there_only_where_the_administrator_says_so()
 
 
 def by_toolkit(document: JSON, *, toolkit_limits: bool) -> dict[str, dict[str, str]]:
-    """By container, what the toolkit's variables read in the pod as the webhook stores it."""
+    """What the toolkit's variables read in the pod as the webhook stores it, by container."""
     app = create_app(
         ServeSettings(toolkit_limits=toolkit_limits).configuration,
         Allocator(lambda question, within: NoAnswer(UNREACHABLE)),

@@ -1,7 +1,7 @@
 """
-Every field of a pod that we read, as something else than Kubernetes has there: refused by its name, or passed over.
+Every field of a pod that we read, with another type than in Kubernetes: it is refused by its name, or ignored.
 
-An API server sends no such pod, and any client of the port can. A fault would be logged with its traceback each time.
+An API server sends no such pod, but any client of the port can. A fault would be logged with its traceback each time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ ODD: tuple[Any, ...] = (7, "odd", [7], {"odd": 7})
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where each part of a value is."""
+    """The path of each part of a value."""
     if at:
         yield at
     for step in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
@@ -110,7 +110,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def odd(at: tuple[Any, ...], found: Any) -> JSON:
-    """The pod with something else there."""
+    """The pod with another value there."""
     made = copy.deepcopy(POD)
     *before, last = at
     parent: Any = made
@@ -121,7 +121,7 @@ def odd(at: tuple[Any, ...], found: Any) -> JSON:
 
 
 def ask(question: Question) -> Answer:
-    """As the allocator reads a question, before it decides; it refuses amounts that are none."""
+    """Read a question as the allocator does before it decides; it refuses invalid amounts."""
     read = question_from_json(json.loads(json.dumps(question_to_json(question))))
     with contextlib.suppress(BadQuantity):
         needs.needs_of(read.pod)

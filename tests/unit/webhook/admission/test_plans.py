@@ -1,4 +1,4 @@
-"""What admission decides to do about a pod, before anyone is asked."""
+"""What admission decides to do about a pod, before it asks the allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's own limiter is not loaded alongside the node's."""
+"""A tenant's own limiter is not loaded in addition to the node's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations against scale-down at admission: with the share, by both pins and every dialect, and removed with it."""
+"""Annotations against scale-down at admission: added with the share, in every dialect, and removed with it."""
 
 from __future__ import annotations
 

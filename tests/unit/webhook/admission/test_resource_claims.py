@@ -1,4 +1,4 @@
-"""Pods that name ResourceClaims: whose they are, what they count, and what happens where nobody can say."""
+"""Pods that name ResourceClaims: whose they are, what they count, and what happens if that is unknown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pod(**metadata: Any) -> JSON:
 
 
 class Answering:
-    """The allocator alongside the webhook."""
+    """The allocator next to the webhook."""
 
     def __init__(self, read: ClaimsAnswer | None, placed: Answer | NoAnswer | None = None) -> None:
         self.read = read

@@ -1,4 +1,4 @@
-"""Pods with a share get the runtime class under which GPUs reach containers, where the administrator names one."""
+"""Pods with a share get the runtime class through which GPUs reach containers, if the administrator names one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second pass over an admitted pod: it changes nothing, but for what is stale or forged."""
+"""The second pass over an admitted pod: it changes only what is stale or forged."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_pod_that_waits_comes_out_unchanged(made: JSON, answer: Answer | None)
 
 @pytest.mark.parametrize("written", [{}, {"gpufraction.io/gpu-memory": "1"}], ids=["nothing", "a byte"])
 def test_a_tenant_does_not_choose_what_a_quota_counts_of_a_percentage(written: dict[str, str]) -> None:
-    """As if it had been admitted before: the annotation, the gate, and an amount of their own liking."""
+    """The pod looks like an admitted one: it has the annotation, the gate, and an amount that the tenant chose."""
     forged = admitted(PERCENT, FLOOR)
     forged["spec"]["containers"][0]["resources"] = {"limits": dict(written), "requests": dict(written)}
     cores = {"gpufraction.io/gpu-cores": "40"}
@@ -211,7 +211,7 @@ def test_a_confirmed_allocation_whose_pin_was_taken_out_is_pinned_again() -> Non
         assert admitted(stripped, placed(pin)) == once
 
 
-# -- containers that another webhook adds, and that ask -----------------------------------------------------------
+# -- containers with a request that another webhook adds ----------------------------------------------------------
 
 
 def nano(name: str, percent: str) -> JSON:
@@ -240,7 +240,7 @@ ROOMS: dict[str, Answer | None] = {"wait": FLOOR, "floors": Wait("NoRoom", "full
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize(("made", "added"), ADDED.values(), ids=ADDED.keys())
 def test_a_container_that_another_webhook_adds_is_read_with_the_first(made: JSON, added: JSON, first: bool) -> None:
-    """As if the pod had been created with both; whether the first was gated or placed."""
+    """The result is as if the pod had been created with both containers, whether the first was gated or placed."""
     whole = copy.deepcopy(made)
     whole["spec"]["containers"].insert(0 if first else 1, copy.deepcopy(added))
     wanted = plan(whole, Options())
@@ -322,7 +322,9 @@ def test_of_a_claim_no_container_asks_for_more() -> None:
 
 
 def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() -> None:
-    """The annotation says one byte, the resources say another: all of it is read again, and refused or counted."""
+    """
+    The annotation says one byte, and the resources say another amount: all of it is read again, and refused or counted.
+    """
     once = admitted(ALIYUN, placed())
     once["spec"]["containers"][0]["resources"] = {"limits": {"gpufraction.io/gpu-memory": "1"}}
     once["spec"]["containers"].append(container("mesh", aliyun_com__gpu_mem="5"))
@@ -331,14 +333,14 @@ def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() 
     assert "Aliyun gpushare together with gpufraction.io" in decided.message
 
 
-# -- a LimitRange, which writes again after us --------------------------------------------------------------------
+# -- a LimitRange, which writes again after our webhook -----------------------------------------------------------
 
 NOTE = "kubernetes.io/limit-ranger"
 MEMORY, OLDER = "gpufraction.io/gpu-memory", "aliyun.com/gpu-mem"
 
 
 def limit_ranged(made: JSON, **amounts: str) -> JSON:
-    """As LimitRanger leaves the pod: in each container what it names no amount of, and a note of this time."""
+    """The pod as LimitRanger leaves it: with amounts that a container does not set, and with a new annotation."""
     changed = copy.deepcopy(made)
     notes = []
     for each in changed["spec"]["containers"]:
@@ -359,7 +361,7 @@ def _named(key: str) -> str:
 
 
 def both_kinds(made: JSON) -> JSON:
-    """Requests as the API server makes them of limits."""
+    """Requests as the API server derives them from limits."""
     for each in made["spec"]["containers"]:
         if each.get("resources"):
             each["resources"]["requests"] = dict(each["resources"]["limits"])
@@ -421,7 +423,7 @@ def test_what_a_limit_range_writes_again_is_taken_out_again(
 
 
 def forged(claim: str, **annotations: str) -> JSON:
-    """A pod whose author wrote the request of a pod by claim into its annotation."""
+    """A pod whose author wrote the annotation as for a pod with a claim."""
     request = {"v": 1, "dialect": "claims", "claim": claim, "containers": [{"name": "main", "count": 1}]}
     return pod(container("main"), annotations={str(names.REQUEST): json.dumps(request), **annotations})
 

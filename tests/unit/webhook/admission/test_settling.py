@@ -1,4 +1,4 @@
-"""The pod as it goes in: placed, waiting or refused."""
+"""The pod as it is stored: placed, waiting or refused."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_without_an_answer_the_pod_waits_and_says_why() -> None:
 
 
 def test_what_another_replica_decides_is_not_reported_as_a_fault() -> None:
-    """All that one API server sends may go to a replica that does not lead."""
+    """Everything that one API server sends may go to a replica that does not lead."""
     outcome = settled(pod(ASKS), ELSEWHERE)
     assert isinstance(outcome, Admit)
     assert outcome.warnings == ("waiting: the leading allocator places the pod shortly",)

@@ -1,9 +1,11 @@
 """
-Very many made-up pods, most of them as a tenant could mean them: an answer to each, and no fault.
+A very large number of generated pods, most of them plausible for a tenant: each gets an answer, and none causes a
+fault.
 
-A few hundred in the ordinary tests, 100,000 by `make fuzz`. The pods start from the examples of every dialect's
-documentation, with other amounts, more containers, wishes of every dialect and what else a pod may have; some are then
-mixed or damaged. How many were admitted is printed and held to: pods that are all refused would try little.
+The ordinary tests use a few hundred, and `make fuzz` uses 100,000. The pods are based on the examples of every
+dialect's documentation, with other amounts, more containers, preferences of every dialect and other fields of pods.
+Some are then mixed or damaged. The test prints how many were admitted and requires a minimum, because pods that are all
+refused would test little.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def _made(limits: JSON, annotations: JSON, labels: JSON) -> JSON:
 
 
 def _served(dialect: Dialect) -> list[Example]:
-    """The examples that are no mistakes."""
+    """The examples that are not mistakes."""
     return [
         example
         for example in dialect.examples
@@ -65,7 +67,7 @@ KINDS = ("meant",) * 7 + ("odd", "mixed", "damaged")
 
 @st.composite
 def meant(draw: st.DrawFn) -> JSON:
-    """A pod that one dialect's words ask for, in one to three containers."""
+    """A pod that requests in one dialect, in one to three containers."""
     listed = EXAMPLES[draw(st.sampled_from(sorted(EXAMPLES)))]
     example = draw(st.sampled_from(listed))
     made = json.loads(json.dumps(_made(dict(example.limits), dict(example.annotations), dict(example.labels))))
@@ -87,7 +89,7 @@ def meant(draw: st.DrawFn) -> JSON:
 
 
 def _less(draw: st.DrawFn, amount: Any) -> Any:
-    """A plain number as it is, or a smaller one."""
+    """A plain number unchanged, or a smaller one."""
     if not str(amount).isdecimal() or int(amount) < 2 or draw(st.booleans()):
         return amount
     return str(draw(st.integers(1, int(amount))))
@@ -95,7 +97,7 @@ def _less(draw: st.DrawFn, amount: Any) -> Any:
 
 @st.composite
 def any_pods(draw: st.DrawFn) -> tuple[str, JSON]:
-    """What kind of pod, and the pod."""
+    """The kind of pod, and the pod."""
     kind = draw(st.sampled_from(KINDS))
     if kind == "odd":
         return kind, draw(made_up_pods)
@@ -115,7 +117,7 @@ class Tally:
         self.found: Counter[tuple[str, str]] = Counter()
 
     def admit(self, kind: str, made: JSON, answer: str) -> None:
-        """One pod through the webhook, which fails the test where that is a fault."""
+        """Pass one pod through the webhook; a fault fails the test."""
         response = webhook().response(made, answer)
         allowed = response["allowed"]
         outcome = ("admitted" if "patch" in response else "untouched") if allowed else "refused"
@@ -124,7 +126,7 @@ class Tally:
 
     @property
     def admitted(self) -> float:
-        """The part of all pods that went in with a share, or to wait for one."""
+        """The fraction of all pods that were admitted with a share, or to wait for one."""
         return sum(n for (_, outcome), n in self.found.items() if outcome == "admitted") / self.found.total()
 
     def __str__(self) -> str:
@@ -134,7 +136,7 @@ class Tally:
 
 def put_through(number: int) -> Tally:
     tally = Tally()
-    # No shrinking database and no explaining: a failure is rare, and is shrunk all the same.
+    # No example database and no explain phase: a failure is rare, and is shrunk anyway.
     quick = settings(
         max_examples=number,
         deadline=None,
@@ -154,7 +156,7 @@ def put_through(number: int) -> Tally:
 
 
 def test_every_dialect_is_among_them() -> None:
-    # Pods that ask by ResourceClaims come to another entry of the webhook.
+    # Pods that request by ResourceClaims use another entry of the webhook.
     assert EXAMPLES.keys() == {dialect.name for dialect in DIALECTS} - {"resourceclaims"}
 
 

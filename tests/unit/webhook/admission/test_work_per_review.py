@@ -1,6 +1,6 @@
 """
-What a review costs, counted in lines of Python that run: for every family of names and values the number grows with the
-review's bytes and not faster, and is small for each of its kilobytes. Nothing here is timed.
+The cost of a review, counted in executed lines of Python. For every family of names and values the number grows no
+faster than the review's bytes, and is small for each kilobyte. Nothing here is timed.
 
 `python -m benchmarks review` measures the same families in processor time.
 """
@@ -28,9 +28,9 @@ from webhook.admission.admit import Configuration, admit
 
 SIZES = (15 << 10, 60 << 10)
 MOST_LINES = 3000
-"""For each KiB of the larger review, in the webhook and the allocator together. A line takes about 50 ns."""
+"""Lines for each KiB of the larger review, in the webhook and the allocator together. A line takes about 50 ns."""
 GROWTH = 1.5
-"""By which the larger review may take more lines for each of its bytes than the smaller one."""
+"""How many times more lines the larger review may take for each of its bytes than the smaller one."""
 
 
 class Asked:
@@ -45,7 +45,7 @@ class Asked:
 
 
 def lines(work: Callable[[], object]) -> int:
-    """How many lines run while this is done; the next pass of a loop in one line counts again."""
+    """How many lines run during this call. Each pass of a one-line loop counts."""
     count = 0
 
     def counted(frame: FrameType, event: str, argument: object) -> Any:
@@ -63,7 +63,7 @@ def lines(work: Callable[[], object]) -> int:
 
 
 def answered(body: bytes, configuration: Configuration) -> Question | None:
-    """What the webhook does about a review; and the question that it asked."""
+    """What the webhook does about a review. Returns the question that it asked."""
     ask = Asked()
     admit(review.decode(body), configuration, ask, lambda node: frozenset(), now_ns=0)
     return ask.questions[-1] if ask.questions else None

@@ -1,4 +1,4 @@
-"""What the tests of certificates share: the time, names and places, and an API server that has one configuration."""
+"""Shared by the tests of certificates: the time, names and places, and an API server that has one configuration."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ YEAR = timedelta(days=365)
 
 
 def places(folder: Path) -> Directories:
-    """Both directories below a folder, made."""
+    """Both directories below a folder, created."""
     found = Directories(folder / "serving", folder / "authority")
     with found.locked():
         return found
 
 
 class Api:
-    """One configuration with the API server's rule on the version; `races` writers come in between first."""
+    """One configuration with the API server's rule about versions; `races` other writers come first."""
 
     def __init__(self, *bundles: str, races: int = 0) -> None:
         self.webhooks: list[JSON] = [{"name": f"w{i}", "clientConfig": {"caBundle": b}} for i, b in enumerate(bundles)]

@@ -1,4 +1,4 @@
-"""Certificates on disk: who may read which file, and a reader while they are exchanged."""
+"""Certificates on disk: who may read which file, and a reader during a replacement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, bundle: Bundle) -> None:
 
 
 def modes(directory: Path) -> dict[str, int]:
-    """The files that are there, with their modes; what starts with a dot is the directory's own business."""
+    """The existing files with their modes. Names that start with a dot are internal to the directory."""
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir() if path.name[0] != "."}
 
 
@@ -45,7 +45,7 @@ def has(path: Path, content: bytes) -> bool:
 
 
 def test_a_key_of_another_authority_than_the_served_ones_is_left_out(tmp_path: Path, bundle: Bundle) -> None:
-    """As after a stop between the two writes."""
+    """This is the state after a stop between the two writes."""
     here, other = places(tmp_path / "here"), places(tmp_path / "other")
     here.write(bundle)
     other.write(renewed(None, NOW, NAMES))
@@ -75,7 +75,7 @@ def test_old_versions_go_but_the_last_one_stays_for_readers(tmp_path: Path, bund
 
 
 def test_a_reader_never_sees_a_mixed_pair(tmp_path: Path) -> None:
-    """Versions are exchanged as fast as possible under a reader that loads pairs as fast as possible."""
+    """Versions are replaced as fast as possible while a reader loads pairs as fast as possible."""
     versions = [renewed(None, NOW, NAMES) for _ in range(2)]
     here = places(tmp_path)
     here.write(versions[0])
@@ -93,7 +93,7 @@ def test_a_reader_never_sees_a_mixed_pair(tmp_path: Path) -> None:
     until = time.monotonic() + 20
     try:
         while len(contexts) < 10 and time.monotonic() < until:
-            context = serving.current()  # OpenSSL refuses a certificate with the key of another
+            context = serving.current()  # OpenSSL refuses a certificate with another certificate's key
             if context not in contexts:
                 contexts.append(context)
     finally:
@@ -135,7 +135,7 @@ def test_readiness_is_the_certificate(tmp_path: Path, bundle: Bundle) -> None:
 
 
 def test_kubelets_exchange_of_a_secret_is_seen(tmp_path: Path) -> None:
-    """The layout of kubelet's atomic writer: a folder by time, `..data` to it, and one rename."""
+    """The layout of kubelet's atomic writer: a folder named by time, `..data` as a link to it, and one rename."""
 
     def exchange(version: str, made: Bundle) -> None:
         folder = tmp_path / f"..{version}"

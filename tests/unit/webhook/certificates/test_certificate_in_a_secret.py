@@ -1,4 +1,4 @@
-"""The serving certificate in a Secret: what is written there and what is not, and who may be late."""
+"""The serving certificate in a Secret: what is written there and what is not, and which writers may be late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHERE = "Secret gpufraction-system/certs"
 
 
 class Secrets:
-    """One Secret with the API server's rule on the version."""
+    """One Secret with the API server's rule about versions."""
 
     def __init__(self, data: JSON | None = None) -> None:
         self.data, self.version = data or {}, 1
@@ -81,7 +81,7 @@ def test_a_replaced_keeper_changes_nothing_until_the_certificate_is_due(tmp_path
     before, writes = dict(secrets.data), api.writes
     assert ensure(tmp_path / "b", secrets, api, logged).once() == 0
     assert (secrets.data, api.writes, logged[-1]) == (before, writes, f"the certificate in {WHERE} is good")
-    # Due: a new authority, which is trusted for a while before it serves.
+    # It is due: a new authority, which is trusted for a while before it serves.
     due = NOW + YEAR * 0.7
     assert ensure(tmp_path / "b", secrets, api, logged, due).once() == 0
     assert (secrets.data, api.writes) == (before, writes + 1)

@@ -1,4 +1,4 @@
-"""Certificates and their authority: what strict clients want of them, and when new ones are needed."""
+"""Certificates and their authority: what strict clients require of them, and when new ones are needed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_strict_client_accepts_it() -> None:
 
 
 def shaken(made: Bundle, client: ssl.SSLContext) -> int:
-    """Number of certificates that the client trusted, over a handshake in memory."""
+    """How many certificates the client trusts, after a handshake in memory."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,4 @@
-"""
-Certificates kept good: made, trusted before they serve, renewed in time, and a new authority alongside the old one.
-"""
+"""Keeping certificates valid: created, trusted before they serve, renewed in time; old and new authority together."""
 
 from __future__ import annotations
 
@@ -78,7 +76,9 @@ def test_looking_again_ends_with_the_stop_and_says_only_what_changed(tmp_path: P
 
 
 DUE_AT = NOW + 7 * YEAR
-"""By then two thirds of the authority's life are over, and so are those of a certificate that lives as long."""
+"""
+By then two thirds of the authority's life are over, and so are two thirds of a certificate's with the same lifetime.
+"""
 LONG = Lives(leaf=10 * YEAR)
 
 

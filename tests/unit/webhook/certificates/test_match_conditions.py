@@ -1,4 +1,4 @@
-"""Resources that an administrator has renamed: the API server sends us their pods, whatever is applied in between."""
+"""Resources that an administrator has renamed: the webhook gets their pods, whatever is applied in between."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shipped() -> JSON:
 
 
 class Api:
-    """One configuration. `refuses`: it may not be written."""
+    """One configuration. `refuses`: it must not be written."""
 
     def __init__(self, configuration: JSON, *, refuses: bool = False) -> None:
         self.configuration, self.refuses, self.writes = configuration, refuses, 0

@@ -1,6 +1,6 @@
 """
-Certificates and TLS where only approved algorithms are to be had: OpenSSL's configuration leaves AES-GCM, P-256 and
-P-384, and MD5 and SHA-1 raise. It is not a validated module, which is not to be had here.
+Certificates and TLS if only approved algorithms are available: OpenSSL's configuration allows AES-GCM, P-256 and P-384,
+and MD5 and SHA-1 raise. It is not a validated module, because none is available here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our authority in the webhooks' bundles: merged with others', and never over another writer."""
+"""Our authority in the webhooks' bundles: it is merged with others', and never overwrites another writer."""
 
 from __future__ import annotations
 

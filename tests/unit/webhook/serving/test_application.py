@@ -95,12 +95,12 @@ def test_a_dry_run_is_patched_like_any_other() -> None:
 
 
 def of_template(made: JSON) -> JSON:
-    """As Cluster Autoscaler tries the template of a CapacityBuffer."""
+    """A pod as Cluster Autoscaler tests the template of a CapacityBuffer."""
     return {**made, "metadata": {**made["metadata"], "generateName": "fake-pod-"}}
 
 
 def test_a_template_that_an_autoscaler_tests_is_never_pinned_or_refused() -> None:
-    """Whatever room there is now: it stands for pods on nodes that are yet to come."""
+    """This holds whatever room there is now, because the template represents pods on future nodes."""
     made = of_template(ASKS)
     for answer in (placed("affinity"), WAIT, Never("Memory", "no GPU has as much")):
         recorder = Recorder(answer)
@@ -184,7 +184,7 @@ BAD_BODIES = {
 @pytest.mark.parametrize(("raw", "status", "want"), BAD_BODIES.values(), ids=BAD_BODIES.keys())
 def test_bad_bodies(raw: bytes, status: int | None, want: JSON | None) -> None:
     response = client(Recorder(WAIT)).post("/mutate", data=raw)
-    if status is None:  # refused either as wrong structure or as too deep, but never a fault
+    if status is None:  # refused either for its structure or as too deep, but never a fault
         assert response.status_code in (200, 400)
         return
     assert response.status_code == status
@@ -200,7 +200,7 @@ def test_a_body_of_exactly_the_limit_is_read() -> None:
 
 @pytest.mark.parametrize(("filling", "status"), [("{},", 413), ("[],", 413), ("0,", 413), ('"' + 40 * "x" + '",', 200)])
 def test_a_body_of_too_many_values_is_refused_before_it_is_read(filling: str, status: int) -> None:
-    """Read, it takes up to a hundred times its bytes."""
+    """Reading it would take up to a hundred times its bytes."""
     many = review(ASKS)
     many["request"]["options"] = {"x": "FILLING"}
     body = json.dumps(many).replace('"FILLING"', "[" + filling * ((MAX_BODY >> 1) // len(filling)) + "0]")
@@ -291,7 +291,7 @@ def test_a_missing_answer_is_reported_and_logged_as_what_it_is(
 
 
 class Clock:
-    """Tells the time that it is set to."""
+    """A clock that shows the time that it is set to."""
 
     now = 100.0
 
@@ -300,7 +300,7 @@ class Clock:
 
 
 class Slow(Recorder):
-    """Takes so many seconds for an answer."""
+    """Takes this many seconds for an answer."""
 
     def __init__(self, clock: Clock, takes: float) -> None:
         super().__init__(WAIT)
@@ -314,7 +314,7 @@ class Slow(Recorder):
 
 
 def late(answer_by: float, takes: float, body: bytes) -> tuple[int, str, list[float]]:
-    """The status and the outcome of a review at the time 100, and how long the allocator was given for its answer."""
+    """The status and the outcome of a review at the time 100, and how long the allocator had for its answer."""
     clock, metrics = Clock(), Metrics(metrics_of("webhook"))
     ask = Slow(clock, takes)
     app = create_app(Configuration, Allocator(ask), metrics, health=Health(ready=lambda: None), clock=clock)

@@ -1,4 +1,4 @@
-"""Asking the allocator: every way in which there may be no answer."""
+"""Asking the allocator: every way in which there can be no answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def question(**spec: Any) -> Question:
 
 
 class Scripted:
-    """A client that gives one answer or fails in one way, and keeps what it was asked."""
+    """A client that gives one answer or fails in one way, and keeps the requests."""
 
     def __init__(self, outcome: unixhttp.Answer | Exception) -> None:
         self._outcome = outcome
@@ -90,7 +90,7 @@ def test_an_allocation_on_another_node_than_the_pods_own_is_not_used() -> None:
 
 
 def test_over_a_real_socket(tmp_path: Path) -> None:
-    """Before the allocator listens, while it answers, has not seen the cluster or is slow, and after it has ended."""
+    """Before the allocator listens, while it answers, has not seen the cluster or is slow, and after its end."""
     path = tmp_path / "allocator.sock"
     ask = reserving(unixhttp.UnixClient(path), patience=0.3)
     script: list[Any] = [placed(), WAIT, None, "slow"]

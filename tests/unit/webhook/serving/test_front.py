@@ -1,7 +1,7 @@
 """
-The webhook's way to its clients, attacked on loopback: whatever one client does or does not, the next is answered.
+Attacks on the webhook's front on loopback: whatever one client does or leaves out, the next client is answered.
 
-Each test serves a small application with bounds that a test can wait for.
+Each test serves a small application with time limits that a test can wait for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from webhook.serving.workers import answered
 DEADLINE = 10.0
 SMALL = Bounds(silence=0.5, idle=3.0, linger=0.3, drain=0.5, newness=0.1, held=400 << 20, max_body=1 << 20)
 HELLO = b"\x16\x03\x01\x02\x00\x01"
-"""The start of a ClientHello that never goes on."""
+"""The start of a ClientHello that never continues."""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ class Served:
         return [body]
 
     def stop(self) -> None:
-        """The loop has heard of it at the return, so it reads nothing more as if it went on."""
+        """Stop. The loop knows about it when this returns, so it does not go on reading."""
         self._goes_on = False
         self.front.wake()
         assert self._heard.wait(DEADLINE)
@@ -111,7 +111,7 @@ class Served:
         return Client(self.context.wrap_socket(self.plain(source), server_hostname=NAMES[2]))
 
     def serves(self, source: str = "127.0.0.1", within: float = DEADLINE) -> bool:
-        """Whether a client that behaves is answered in time."""
+        """Whether a well-behaved client is answered in time."""
         started = time.monotonic()
         with contextlib.closing(self.client(source)) as client:
             answer = client.post(b"hello")
@@ -136,7 +136,7 @@ class Client:
         return self.answer()
 
     def answer(self) -> tuple[int, bytes]:
-        """The next answer: its status and its body. Status 0 where the connection has ended."""
+        """The next answer: its status and its body. Status 0 if the connection has ended."""
         while b"\r\n\r\n" not in self._received:
             if not self._more():
                 return 0, self._received
@@ -322,11 +322,11 @@ STATES = (
 def test_a_connection_that_ends_in_any_state_is_nothing_to_tell(
     served: Served, state: Callable[[Served], Any], reset: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C12: nobody did anything wrong that an administrator could mend."""
+    """C12: nothing went wrong that an administrator could repair."""
     for _ in range(3):
         made = state(served)
         sock = made if isinstance(made, socket.socket) else made.sock
-        time.sleep(0.05)  # let the server see what there is
+        time.sleep(0.05)  # let the server see the connections
         if reset:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         made.close()
@@ -430,7 +430,7 @@ def test_nothing_is_done_for_a_client_that_has_left(certificates: Path) -> None:
             client.close()
 
 
-# -- too many -----------------------------------------------------------------------------------------------------
+# -- too many connections -----------------------------------------------------------------------------------------
 
 FEW = Bounds(silence=5.0, idle=10.0, linger=0.3, newness=0.1, connections=20, of_one_source=16, max_body=1 << 20)
 
@@ -445,7 +445,7 @@ def test_beyond_the_bound_those_that_have_shown_least_give_way(
         for _ in range(40):
             open_.enter_context(contextlib.closing(state(served)))
             assert served.front.open <= FEW.connections
-        time.sleep(2 * FEW.newness)  # or they are new, and left alone in favour of nobody
+        time.sleep(2 * FEW.newness)  # or they are new, and not ended because no other client needs their place
         assert served.serves(within=4.0)
         assert served.serves("127.0.0.9", within=4.0)
         assert kept.post(b"b") == (200, b"b")
@@ -485,7 +485,7 @@ def test_beyond_the_bytes_the_largest_gives_way_and_the_small_are_served(certifi
             until(lambda: served.front.held <= bounds.held)
             assert served.serves(within=4.0)
         until(lambda: served.turned_away[front.BYTES] == 5)
-        until(lambda: served.front.held == 5 * 800_000)  # else the last may grow while another takes its answer
+        until(lambda: served.front.held == 5 * 800_000)  # else the last one may grow while another takes its answer
         large[-1].send(b"x" * 200_000)
         finished = [client for client in large[:-1] if _finishes(client)]
         assert len(finished) >= 3
@@ -512,7 +512,7 @@ def test_answers_that_nobody_takes_are_bytes_too(certificates: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_after_any_crowd_nothing_is_kept_for_anybody(certificates: Path, seed: int) -> None:
-    """Clients of all kinds at once, over all bounds, some of which leave in the middle."""
+    """Clients of all kinds at the same time, beyond all limits, of which some leave in the middle."""
     bounds = Bounds(silence=0.5, idle=1.0, linger=0.3, drain=0.3, newness=0.05, connections=30, held=3 << 20)
     kinds = (*(kind for kind in STATES if kind is not asking), good, good, good)
     with serving(certificates, bounds, threads=3) as served:
@@ -520,7 +520,7 @@ def test_after_any_crowd_nothing_is_kept_for_anybody(certificates: Path, seed: i
         def crowd(chance: random.Random) -> None:
             there: list[Any] = []
             for _ in range(40):
-                with contextlib.suppress(OSError, AssertionError):  # given up for others
+                with contextlib.suppress(OSError, AssertionError):  # ended to make room for others
                     there.append(chance.choice(kinds)(served))
                 if len(there) > chance.randrange(12):
                     there.pop(chance.randrange(len(there))).close()
@@ -538,7 +538,7 @@ def test_after_any_crowd_nothing_is_kept_for_anybody(certificates: Path, seed: i
 
 
 class Exhausted:
-    """A listener that has no file for a connection the first times, as a process at its limit has none."""
+    """A listener that has no file descriptor for a connection at first, like a process at its limit."""
 
     def __init__(self, times: int) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)

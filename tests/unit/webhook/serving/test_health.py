@@ -1,4 +1,4 @@
-"""What probes get: that reviews are looked after, and by what certificate."""
+"""What probes get: whether reviews are served, and with which certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 without a socket: what is read as what, what is refused, and that it does not matter how it comes in."""
+"""HTTP/1.1 without a socket: how input is read, what is refused, and that the division into pieces does not matter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Nobody is refused because the allocator alongside the webhook restarts: what asks by percent is counted by the cards
-that were known a moment ago, never with less than it gets.
+No pod is refused because the allocator next to the webhook restarts. A request by percentage is counted with the cards
+that were known a moment ago, and never as less than it gets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MIXED = frozenset((T4, A100))
 
 
 class Clock:
-    """Tells the time that it is set to."""
+    """A clock that shows the time that it is set to."""
 
     now = 0.0
 
@@ -59,7 +59,7 @@ def knowing(*listed: GpuKind, age: float = 0.0) -> KnownCards:
 
 
 def _nano(percent: str) -> JSON:
-    """A container in the format of Nano GPU, whose name is no Python word."""
+    """A container in the format of Nano GPU, whose name is not a Python identifier."""
     resources: JSON = {"nano-gpu__gpu_percent": percent}
     return container(**resources)
 
@@ -175,7 +175,7 @@ def test_no_share_is_counted_with_less_than_the_allocator_counts(
     assert found >= exact
     if not uses and not avoids:
         assert found == exact
-    # The webhook evaluates no expressions: it counts the largest card that they may accept.
+    # The webhook evaluates no expressions, so it counts the largest card that they may accept.
     for expression in ("device.attributes['gpufraction.io'].uuid == 'GPU-1'", MOST_OF_THEM):
         selecting = replace(fraction, wishes=replace(wishes, alternatives=((expression,),)))
         assert smallest_of(engine.cards())(selecting) >= engine.smallest_accepted(selecting)
@@ -197,7 +197,7 @@ def test_what_is_no_list_of_cards_is_malformed(document: object) -> None:
 
 
 def test_it_is_not_ready_until_its_allocator_has_answered_once(tmp_path: Path) -> None:
-    """And it stays ready when the allocator has ended: outside of the Service it could let no pod wait either."""
+    """It stays ready after the allocator has ended: outside the Service it could not let pods wait either."""
     path, ready = tmp_path / "allocator.sock", [False]
 
     def answer(request: Request) -> Reply:

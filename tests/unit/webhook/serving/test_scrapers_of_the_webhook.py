@@ -1,6 +1,4 @@
-"""
-The webhook has no token: the allocator alongside it asks whose a scraper's is. Without an answer nobody is let in.
-"""
+"""The webhook has no token: the allocator next to it reviews scrapers' tokens. Without an answer none is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real thing on loopback: gunicorn with TLS, certificates renewed under traffic, a stop that loses nothing."""
+"""The real server on loopback: gunicorn with TLS, certificates renewed under traffic, a stop that loses nothing."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def utcnow() -> datetime.datetime:
 
 
 class Running:
-    """A started webhook, and connections to it that check its certificate as the API server does."""
+    """A started webhook, and connections to it that verify its certificate as the API server does."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, health: int, ca: bytes) -> None:
         self.process, self.port, self.health = process, port, health
         self.context = ssl.create_default_context(cadata=ca.decode())
 
     def probe(self, path: str) -> tuple[int, str]:
-        """What kubelet gets on the port for probes, well before it would give up."""
+        """What kubelet gets on the port for probes, well before its timeout."""
         connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=1)
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -61,7 +61,7 @@ class Running:
         return answer.status, text
 
     def listens(self) -> bool:
-        """Whether it takes connections yet; fails where its process has ended."""
+        """Whether it accepts connections yet. Fails if its process has ended."""
         assert self.process.poll() is None, "the webhook ended at its start"
         try:
             self.connect().close()
@@ -76,7 +76,7 @@ class Running:
 
 
 class Connection(http.client.HTTPSConnection):
-    """HTTPS to loopback under the Service's name."""
+    """HTTPS to loopback with the Service's name."""
 
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), self.timeout)
@@ -95,7 +95,7 @@ class Connection(http.client.HTTPSConnection):
 
 
 def places_in(directory: Path) -> Directories:
-    """Both directories below a folder, made."""
+    """Both directories below a folder, created."""
     found = Directories(directory / "serving", directory / "authority")
     with found.locked():
         return found
@@ -158,7 +158,7 @@ YEAR = datetime.timedelta(days=365)
 
 
 class Configuration:
-    """One webhook configuration, and what an API server that is one look behind believes of it."""
+    """One webhook configuration, and the state that an API server one look behind believes in."""
 
     def __init__(self) -> None:
         self.bundle, self.believed, self.version = "", b"", 1
@@ -176,7 +176,7 @@ class Configuration:
 
 
 def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Path) -> None:
-    """The authority grows old. Every client believes the configuration of one look ago."""
+    """The authority grows old. Every client trusts the configuration of one look ago."""
     configuration = Configuration()
     began = utcnow() - 14 * YEAR
 
@@ -210,7 +210,9 @@ def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Pa
 
 
 class Traffic:
-    """Two clients that connect, ask and leave, repeatedly; each trusts what `trusted` says at that moment."""
+    """
+    Two clients that connect, send a request and leave, repeatedly. Each trusts what `trusted` returns at that moment.
+    """
 
     def __init__(self, web: Running, trusted: Callable[[], bytes]) -> None:
         self.failures: list[Exception] = []
@@ -249,7 +251,7 @@ def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Pa
     with running(tmp_path) as web, contextlib.ExitStack() as stalled:
         for _ in range(CLIENTS):
             client = stalled.enter_context(socket.create_connection(("127.0.0.1", web.port)))
-            client.sendall(b"\x16\x03\x01\x02\x00\x01")  # the start of a ClientHello that never goes on
+            client.sendall(b"\x16\x03\x01\x02\x00\x01")  # the start of a ClientHello that never continues
         connection = web.connect()
         assert connection.review()[0] == 200
         connection.close()
@@ -316,7 +318,7 @@ def test_clients_that_drip_a_request_do_not_stop_the_server(tmp_path: Path) -> N
 
 
 def drip(web: Running, begun: threading.Event, stop: threading.Event) -> None:
-    """A request whose header never ends, a byte at a time, until the server has enough of it."""
+    """Send a request whose header never ends, one byte at a time, until the server ends the connection."""
     with contextlib.closing(web.connect()) as client, contextlib.suppress(OSError):
         client.sock.sendall(b"POST /mutate HTTP/1.1\r\nX: ")
         while not stop.wait(0.05):
@@ -325,12 +327,12 @@ def drip(web: Running, begun: threading.Event, stop: threading.Event) -> None:
 
 
 def ended(bundle: Bundle | None) -> Bundle:
-    """A certificate that nobody accepts any more."""
+    """A certificate that no one accepts any more."""
     return renewed(bundle, utcnow() - 2 * YEAR, NAMES)
 
 
 def reviewed(web: Running) -> bool:
-    """Whether a client that behaves is answered, though it may have to wait for its turn."""
+    """Whether a well-behaved client is answered, even if it must wait for its turn."""
     connection = web.connect()
     status, _ = connection.review()
     connection.close()
@@ -338,7 +340,7 @@ def reviewed(web: Running) -> bool:
 
 
 def test_connections_are_kept_longer_than_the_api_server_keeps_them() -> None:
-    """Its client gives an idle connection up after 90 s; ended by us, one could end while a review is on its way."""
+    """The API server's client drops idle connections after 90 s. If we did so earlier, a review could be cut."""
     assert Bounds().idle > 90
     settings = gunicorn_settings(ServeSettings(certificates=Path("/nowhere")))
     assert settings["workers"] == 1
@@ -361,7 +363,7 @@ def test_serving_without_a_certificate_ends_with_a_message(tmp_path: Path) -> No
 
 
 def test_serving_without_the_authorities_of_clients_ends_with_a_message(tmp_path: Path) -> None:
-    """Rather than with everybody let in."""
+    """It ends instead of letting every client in."""
     places_in(tmp_path).write(renewed(None, utcnow(), NAMES))
     ended = subprocess.run(
         [

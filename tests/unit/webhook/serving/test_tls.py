@@ -1,4 +1,4 @@
-"""What TLS the webhook speaks: each version and suite that this machine's OpenSSL can offer is tried."""
+"""Which TLS the webhook supports: each version and suite that this machine's OpenSSL can offer is tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ TLS_1_2 = {
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "ECDHE-ECDSA-CHACHA20-POLY1305",
 }
-"""With a certificate of ours. One with an RSA key, of another's authority, adds the same with RSA."""
+"""
+The suites with one of our certificates. A certificate with an RSA key, from another authority, adds the same with RSA.
+"""
 TLS_1_3 = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 VERSIONS = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
@@ -32,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 
 
 def client(version: ssl.TLSVersion, suite: str = "ALL:COMPLEMENTOFALL") -> ssl.SSLContext:
-    """A client of one version that takes whatever it is given, and offers one suite where there is a choice."""
+    """A client of one version that accepts anything, and offers one suite if there is a choice."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with warnings.catch_warnings():
@@ -43,7 +45,7 @@ def client(version: ssl.TLSVersion, suite: str = "ALL:COMPLEMENTOFALL") -> ssl.S
 
 
 def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str] | None:
-    """Version and suite of a handshake, without a network; None where there is none."""
+    """Version and suite of a handshake without a network; None if it fails."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [client.wrap_bio(back, there, server_side=False), server.wrap_bio(there, back, server_side=True)]
     done: set[int] = set()
@@ -88,7 +90,7 @@ def test_a_client_cannot_begin_the_handshake_again(server: ssl.SSLContext) -> No
 
 
 def as_user(folder: Path, authority: Authority, name: str = "api-server") -> ssl.SSLContext:
-    """A client of TLS 1.2, where it learns within the handshake what happens to its certificate."""
+    """A client of TLS 1.2, in which it learns during the handshake what happens to its certificate."""
     context = client(ssl.TLSVersion.TLSv1_2)
     certificate, key = authority.client(User(name))
     (folder / "client.pem").write_bytes(certificate + key)
@@ -116,7 +118,7 @@ def test_clients_need_a_certificate_of_the_authority_which_is_reloaded(tmp_path:
     file.write_bytes(second.pem)
     assert answers() == [False, False, True]
     file.write_bytes(b"")
-    assert answers() == [False, False, True]  # what cannot be read lets nobody in
+    assert answers() == [False, False, True]  # a file that cannot be read lets no client in
     file.unlink()
     assert answers() == [False, False, True]
 

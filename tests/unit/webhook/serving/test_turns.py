@@ -15,7 +15,7 @@ SMALL = 1000
 
 
 def taken(turns: Turns[str], number: int) -> list[str | None]:
-    """What is answered one after the other, each small."""
+    """The reviews that are answered one after another, all of them small."""
     found = []
     for _ in range(number):
         found.append(turns.take())

@@ -1,4 +1,4 @@
-"""The audit's lines: each share that a pod gets or loses, with fields that docs/audit.md names."""
+"""The audit's lines: each share that a pod gets or loses, with the fields that docs/audit.md names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bench(SchedulerHarness):
         return self.audit.part()
 
     def lines(self) -> list[tuple[str, dict[str, Any]]]:
-        """What is logged at the next look."""
+        """The lines that are logged at the next look."""
         self.now += 1
         found = self.controller.tick(TickPhase.UPKEEP)
         return [line(each) for each in found if isinstance(each, Granted | Released)]
@@ -104,7 +104,7 @@ def test_who_leads_no_more_remembers_no_pod() -> None:
 
 
 def remembered(part: AuditPart) -> set[str]:
-    """Every text that the part holds itself."""
+    """Every text that the part itself holds."""
     own = ("_known", "_waited", "_evicted")
     return {found for way, found in leftovers.walk(part) if isinstance(found, str) and way.startswith(own)}
 

@@ -1,4 +1,6 @@
-"""When a canary is created, what its end means, and that it gives way: alone, and whatever happens in a cluster."""
+"""
+When a canary is created, what its end means, and that it gives way: alone, and in a cluster with any other events.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,7 @@ NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
 
 
 class CanariesOfACluster(RuleBasedStateMachine):
-    """The machine in a cluster in which anything happens between two steps, also to the allocator itself."""
+    """The machine in a cluster where anything can happen between two steps, also to the allocator itself."""
 
     @initialize()
     def begin(self) -> None:
@@ -204,7 +206,7 @@ class CanariesOfACluster(RuleBasedStateMachine):
 
     @rule()
     def another_leads(self) -> None:
-        """It knows nothing but what is on the API server."""
+        """It knows only what is on the API server."""
         self.machine = Canaries()
 
     @invariant()

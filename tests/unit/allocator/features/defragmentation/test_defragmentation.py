@@ -1,4 +1,4 @@
-"""Pods move only where each has a place elsewhere and a larger one starts: the plan, its limits, and the controller."""
+"""Pods move only if each has a place elsewhere and a larger pod can start: the plan, its limits, and the controller."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Cluster = tuple[list[NodeState], dict[str, list[AllocatedPod]], dict[str, Movabl
 
 
 def filled(machines: list[NodeState], shares: list[tuple[int, int, int, float]]) -> Cluster:
-    """Shares of (node, card, GiB, work), each left out that does not fit."""
+    """Shares of (node, card, GiB, work), without those that do not fit."""
     states = {each.name: each for each in machines}
     sharers: dict[str, list[AllocatedPod]] = {}
     movable = {}
@@ -131,7 +131,7 @@ def test_whatever_moves_has_a_place_and_the_larger_pod_starts(
     assert 0 < len(victims) <= most
     assert sum(movable[pod.uid].work for pod in victims) <= could
     assert all(movable[pod.uid].cards < wanted.cards and pod.node == move.plan.node for pod in victims)
-    # Carried out one after the other, by the rules of placement.
+    # The moves are carried out one after another, by the rules of placement.
     left = nodeinfo.unbooked(states[move.plan.node], sharers[move.plan.node], victims)
     states[move.plan.node] = _placed(left, wanted.question.ask)
     assert move.places.keys() == {pod.uid for pod in victims}
@@ -180,7 +180,7 @@ WHY = "a larger pod waits for GPUs of node {}, and this pod fits on another node
 
 
 class Moving(Bench):
-    """Cards of 16 GiB on `a` and `b`, with a pod of half a card and one of a quarter; `large` wants a whole card."""
+    """Cards of 16 GiB on `a` and `b`, with a pod of half a card and one of a quarter; `large` requests a whole card."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class Moving(Bench):
         return made
 
     def later(self, seconds: float) -> list[Eviction]:
-        """Who must go, so many seconds later."""
+        """The pods that must move this many seconds later."""
         self.now += seconds
         return self.controller.preempt()
 
@@ -267,7 +267,7 @@ def test_a_pod_that_has_run_for_long_stays_until_the_other_waited_as_much() -> N
     harness = Moving()
     harness.wall = BORN + 4 * 3600.0
     assert harness.later(600) == []
-    # A quarter of a card for four hours is a whole card for one.
+    # A quarter of a card for four hours equals a whole card for one.
     assert harness.later(3600) == [harness.quarter_goes()]
 
 

@@ -1,4 +1,4 @@
-"""Claims whose pods are deleted, and pods whose claims are: what the leader removes, and what it recreates."""
+"""Claims whose pods are deleted, and pods whose claims are deleted: what the leader removes, and what it recreates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bench:
         self.sweeper = ClaimSweeper(self.kube, leading=lambda: self.leads)
 
     def pod(self, name: str, *, gated: bool = False, allocation: Allocation | None = None) -> JSON:
-        """A pod that names a claim; one that is not gated has its share."""
+        """A pod that names a claim; a pod that is not gated has its share."""
         builder = pod(name).asks(names.GPU_MEMORY, "1Gi")
         made = admitted(builder, gated=gated, allocation=None if gated else allocation or allocated(f"of-{name}"))
         request = request_of(builder.json())
@@ -42,7 +42,7 @@ class Bench:
         return self.kube.create(paths.pods("default"), made)
 
     def claims(self) -> dict[str, str]:
-        """The uid of the owner by the claim's name."""
+        """The uid of each claim's owner, by the claim's name."""
         items = self.kube.list(paths.resourceclaims()).items
         return {item["metadata"]["name"]: resourceclaims.owner_uid(item) for item in items}
 

@@ -1,4 +1,4 @@
-"""Claims of two classes on a bench, and what tests ask of them."""
+"""Claims of two classes on a bench, and helpers to inspect them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1
 
 
 def bench(*nodes: Any, by_claims: bool = False, claiming: ClaimSettings = ON) -> Bench:
-    """A cluster with two classes: one binds at once and gives back, one waits for a pod and keeps."""
+    """A cluster with two classes: one binds immediately and deletes, the other waits for a pod and retains."""
     made = Bench(*(nodes or NODES), by_claims=by_claims, claiming=claiming)
     made.a_class("now")
     made.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
@@ -23,13 +23,13 @@ def bench(*nodes: Any, by_claims: bool = False, claiming: ClaimSettings = ON) ->
 
 
 def taken(on: Bench) -> dict[str, Usage]:
-    """What the leader has booked, of the GPUs that are not free."""
+    """What the leader has allocated, on the GPUs that are not free."""
     found = {g.uuid: u for n in on.harness.controller.nodes() for g, u in zip(n.gpus, n.usage, strict=True)}
     return {uuid: usage for uuid, usage in found.items() if usage != Usage()}
 
 
 def status(on: Bench, claim: str) -> tuple[str, str]:
-    """A claim's phase, and why."""
+    """A claim's phase, and the reason."""
     found = on.get(objects.CLAIMS, claim)["status"]
     return found["phase"], found["reason"]
 

@@ -1,8 +1,8 @@
 """
-Claims on a bench: the playground's API server in this process, the allocator's real writers, and replicas that a test
-lets see, decide, write and die in any order.
+Claims on a bench: the playground's API server in this process, the allocator's real writers, and replicas. A test makes
+the replicas see, decide, write and die in any order.
 
-What a replica knows it learns by `look`, kind by kind, as late as the test wants.
+A replica learns everything through `look`, kind by kind, as late as the test requires.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Bench:
         self.follower: dict[str, dict[str, JSON]] = {kind: {} for kind in (objects.CLASSES, objects.CLAIMS)}
         """What the replica that leads next has seen of the kinds that it does not list again."""
         self.noted: list[EventRecord] = []
-        """Events on claims, of all replicas."""
+        """Events about claims, of all replicas."""
         self.by_claims, self.claiming = by_claims, claiming
         self.kinds = KINDS if claiming.claims else ("pods",)
         self.term = 0
         self.now = 100.0
         self.take_over()
 
-    # -- what users do --------------------------------------------------------------------------------------------
+    # -- users' actions -------------------------------------------------------------------------------------------
 
     def create(self, path: str, document: JSON) -> JSON:
         code, made = self.api.call("POST", path, body=document)
@@ -79,7 +79,7 @@ class Bench:
         return made
 
     def a_class(self, name: str, **about: Any) -> JSON:
-        """An ElasticGPUClass of ours."""
+        """An ElasticGPUClass of our provisioner."""
         document = {"apiVersion": objects.GROUP_VERSION, "kind": "ElasticGPUClass", "metadata": {"name": name}}
         return self.create(writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about})
 
@@ -98,13 +98,13 @@ class Bench:
         return self.create(writer.path(objects.CLAIMS, namespace), document)
 
     def a_pod(self, name: str, claim: str = "", *, memory: str = "", **spec: Any) -> JSON:
-        """A pod behind our gate, as it stands after admission."""
+        """A pod behind our gate, as after admission."""
         builder = pod(name).spec(automountServiceAccountToken=False, **spec).container("main")
         builder = builder.annotated(CLAIM_OF, claim) if claim else builder.asks(names.GPU_MEMORY, memory)
         return self.create("/api/v1/namespaces/default/pods", admitted(builder, gated=True))
 
     def delete(self, plural: str, name: str) -> None:
-        """Delete an object as a user would; a pod's containers end at once."""
+        """Delete an object as a user does; a pod's containers end at once."""
         path = _path(plural, name)
         code, document = self.api.call("DELETE", path, query={"gracePeriodSeconds": "0"} if plural == "pods" else {})
         assert code < 300 or code == 404, document
@@ -127,7 +127,7 @@ class Bench:
         return self.all(plural)[name]
 
     def phase(self, name: str) -> str:
-        """The phase of a claim; empty where it has none or was deleted."""
+        """The phase of a claim; empty if it has none or was deleted."""
         return str((self.all(objects.CLAIMS).get(name, {}).get("status") or {}).get("phase", ""))
 
     def share_of(self, name: str) -> objects.ElasticShare:
@@ -135,15 +135,15 @@ class Bench:
         return objects.share(self.get(objects.SHARES, self.get(objects.CLAIMS, name)["spec"]["elasticGPUName"]))
 
     def reason_of(self, name: str) -> str:
-        """The last reason of a pod, in a word."""
+        """The last reason of a pod, as one word."""
         return self.news.get(str(self.get("pods", name)["metadata"]["uid"]), "")
 
     # -- what replicas do -----------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
         """
-        The last leader has ended, and what it had under way has ended. Another has listed what is booked; of claims
-        and classes it knows what it saw as a follower.
+        The last leader has ended, and so have its writes in progress. Another replica has listed what is allocated;
+        about claims and classes it knows what it saw as a follower.
         """
         self.wire.carry_out_late()
         self.term += 1
@@ -168,7 +168,7 @@ class Bench:
         self._bar()
 
     def _bar(self) -> None:
-        """Nothing goes wrong with these writes, which are about waiting pods and not about claims."""
+        """Exempts these writes from faults, because they are about waiting pods and not about claims."""
         with ThreadPoolExecutor(1) as writers:
             fencer = Fencer(
                 Kube(Wire(self.api)),
@@ -182,14 +182,14 @@ class Bench:
         self.look("pods")
 
     def cards(self) -> None:
-        """The replica sees the nodes and their GPUs as they are now."""
+        """Show the replica the current nodes and their GPUs."""
         self.harness.controller.handle(ExcludedGpusListed(()))
         self.harness.controller.handle(NamespacesLabelled({}))
         self.harness.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in self.nodes.values())))
         self.harness.controller.handle(InventoriesListed(tuple(each.inventory() for each in self.nodes.values())))
 
     def overbooked(self) -> list[str]:
-        """GPUs that were promised twice over, as pods and ElasticGPUs say."""
+        """GPUs that are allocated twice, according to pods and ElasticGPUs."""
         ledger = Ledger()
         for each in self.all("pods").values():
             request = pods.admitted(each)
@@ -204,11 +204,11 @@ class Bench:
         return [uuid for each in inventories for uuid in ledger.overcommitted(each.node, each.gpus)]
 
     def follows(self, kind: str) -> None:
-        """The watch of the replica that leads next brings what has changed of claims or classes."""
+        """The watch of the replica that leads next delivers changes of claims or classes."""
         self.follower[kind] = self.all(kind)
 
     def look(self, *kinds: str) -> None:
-        """The watch brings what has changed of these kinds, or of all."""
+        """The watch delivers the changes of these kinds, or of all."""
         controller = self.harness.controller
         for kind in kinds or self.kinds:
             before, now = self.seen[kind], self.all(kind)
@@ -224,7 +224,7 @@ class Bench:
                     controller.handle(pod_event(pods.trim(new)) if kind == "pods" else ClaimChanged(kind, new))
 
     def decide(self) -> None:
-        """Go down the line and write the commits."""
+        """Go through the queue and write the commits."""
         bindings, news = self.harness.controller.schedule_pending()
         for reported in news:
             self.news[reported.uid] = reported.code
@@ -234,7 +234,7 @@ class Bench:
             self.harness.controller.handle(pod_writer.write(self.kube, binding, 0))
 
     def work(self, most: int = 1000) -> int:
-        """Write what claims need, at most so many writes; how many there were."""
+        """Write what claims need, with at most this many writes. Returns how many there were."""
         if not self.claiming.claims:
             return 0
         _, bindings, steps = self.harness.claims.effects()
@@ -252,7 +252,7 @@ class Bench:
         self.harness.controller.handle(ClaimStepAnswered(step, writer.step(self.kube, step, timeout=1)))
 
     def passes(self, seconds: float) -> None:
-        """Time passes, and what it brings is done."""
+        """Let time pass, and do everything that becomes due."""
         self.now += seconds
         self.harness.now = self.now
         self.harness.controller.tick(TickPhase.UPKEEP)
@@ -260,7 +260,7 @@ class Bench:
             self.harness.controller.handle(pod_writer.write(self.kube, binding, 0))
 
     def quiet(self) -> None:
-        """Everybody sees, decides and writes until nothing changes any more."""
+        """Let all replicas see, decide and write until nothing changes any more."""
         still = 0
         for _ in range(80):
             before = {kind: self.all(kind) for kind in self.kinds}
@@ -270,7 +270,7 @@ class Bench:
             self.passes(11)
             seen = {kind: self.seen[kind] for kind in self.kinds}
             still = still + 1 if before == {kind: self.all(kind) for kind in self.kinds} == seen else 0
-            if still == 3:  # what failed is tried again after a pause
+            if still == 3:  # what failed is retried after a pause
                 return
         raise AssertionError("it never becomes quiet")
 

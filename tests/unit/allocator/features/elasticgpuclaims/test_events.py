@@ -1,4 +1,4 @@
-"""What is reported of claims: Events, once each, and counts."""
+"""What is reported about claims: Events, once each, and counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.allocator.server.test_looking_in import scrape
 
 
 def events(on: Bench, claim: str) -> list[tuple[str, str, bool]]:
-    """The Events on a claim: reason, message, whether it warns."""
+    """The Events about a claim: reason, message, whether it is a warning."""
     return [(n.code, n.reason, n.warns) for n in on.noted if (n.kind, n.key) == (objects.CLAIM, f"default/{claim}")]
 
 
@@ -78,7 +78,7 @@ POLICY_MESSAGE = "no shares of these, says somebody else"
 
 
 def policy(plural: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
-    """Somebody else's policy that refuses every write of a kind: paths of policy and binding, and what is created."""
+    """Another user's policy that refuses every write of a kind: paths of policy and binding, and what is created."""
     rule = {"apiGroups": ["elasticgpu.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"]}
     spec = {
         "failurePolicy": "Fail",

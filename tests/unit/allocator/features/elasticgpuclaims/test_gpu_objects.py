@@ -1,4 +1,4 @@
-"""GPU objects: what is left of each card, written when it changes, and no more often than was allowed."""
+"""GPU objects: what is unused on each card, written when it changes, and no more often than allowed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """
-Any history of claims, pods, late watches, lost writes and leaders that die between any two writes keeps the promises.
+The promises hold for any history of claims, pods, late watches, lost writes and leaders that die between two writes.
 
-1. No GPU is ever promised twice over, whoever looks, from the first write to the last.
-2. A claim's share counts once, and a claim that a pod uses is there, with its share.
-3. Once all is quiet, claims and ElasticGPUs are bound to each other one to one, everybody else has a reason, and what
-   was deleted no longer exists.
-4. A replica that begins then knows the same.
-5. The claims of a namespace never have more together than the administrator allows.
+1. No GPU is ever allocated twice, from any replica's view, from the first write to the last.
+2. A claim's share counts once, and a claim that a pod uses exists, with its share.
+3. Once all is quiet, claims and ElasticGPUs are bound to each other one to one, all others have a reason, and deleted
+   objects no longer exist.
+4. A replica that starts then has the same state.
+5. The claims of a namespace together never have more than the administrator allows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class History(RuleBasedStateMachine):
 
     @initialize(used=st.sampled_from(("now", "later", "")), most=st.sampled_from((0, 0, 24)))
     def begin(self, used: str, most: int) -> None:
-        """Most histories begin with a claim that a pod uses, since that is where most can go wrong."""
+        """Most histories begin with a claim that a pod uses, because most can go wrong there."""
         self.most = most * GIB
         self.bench = Bench(*NODES, claiming=ClaimSettings(claims=True, claim_memory=self.most))
         self.bench.a_class("now")
@@ -134,7 +134,7 @@ class History(RuleBasedStateMachine):
 
     @rule(fate=st.sampled_from(FATES), most=st.integers(0, 3))
     def write_and_die(self, fate: Fate, most: int) -> None:
-        """Between any two writes another leads, with nothing but what is on the API server."""
+        """Another replica leads between any two writes, and knows only what is on the API server."""
         self.bench.wire.fates = [fate]
         self.bench.work(most)
         self.bench.wire.fates = []

@@ -1,4 +1,4 @@
-"""A claim from its making to its end, as users see it."""
+"""A claim from its creation to its end, as users see it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_leader_whose_watch_is_late_deletes_no_share_of_a_claim_that_is_there(
     on.a_claim("c", of="now")
     on.quiet()
     before = on.get(objects.SHARES, on.share_of("c").name)
-    on.take_over()  # it has seen no claim yet, and lists the ElasticGPUs
+    on.take_over()  # it has not seen any claim yet, and lists the ElasticGPUs
     assert on.work() == 1, "the share looks left over, so it is to be deleted"
     assert on.get(objects.SHARES, before["metadata"]["name"]) == before
     on.quiet()

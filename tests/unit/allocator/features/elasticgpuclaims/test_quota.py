@@ -1,4 +1,4 @@
-"""The administrator's bound on what the claims of one namespace have together."""
+"""The administrator's limit on what the claims of one namespace have together."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def gpus(name: str, count: int = 1, way: Delivery = BY_CLAIM) -> NodeBuilder:
 
 
 def user(on: Bench, name: str, claim: str, *, containers: int = 1, names_one: bool = True, **spec: Any) -> None:
-    """A pod as the webhook leaves it: behind the gate, with a ResourceClaim of its own."""
+    """A pod as the webhook leaves it: behind the gate, with its own ResourceClaim."""
     builder = pod(name).spec(automountServiceAccountToken=False, **spec)
     for number in range(containers):
         builder = builder.container(f"c{number}")
@@ -40,7 +40,7 @@ def user(on: Bench, name: str, claim: str, *, containers: int = 1, names_one: bo
 
 
 def given(on: Bench, name: str) -> dict[str, set[str]]:
-    """The devices of each container by the pod's ResourceClaim; empty where the claim has none."""
+    """The devices of each container from the pod's ResourceClaim; empty if the claim has none."""
     found = on.kube.get(paths.resourceclaims("default", resourceclaims.name_from(name)))
     assert found["status"]["reservedFor"][0]["name"] == name
     devices: dict[str, set[str]] = {}
@@ -93,7 +93,7 @@ def test_whole_cards_come_to_each_container() -> None:
 
 
 def test_an_unused_share_moves_for_a_pod_that_names_no_resource_claim() -> None:
-    """One that was created before its webhook gave ResourceClaims."""
+    """A pod that was created before its webhook added ResourceClaims."""
     on = bench(gpus("a"), gpus("b", way=BY_ENV).tainted("later"), by_claims=True)
     on.a_claim("c", of="now")
     on.quiet()
@@ -115,7 +115,7 @@ def test_a_pod_without_a_resource_claim_waits_while_others_use_the_share() -> No
 
 
 def test_more_cards_than_a_resource_claim_holds_are_given_elsewhere() -> None:
-    """33 devices: 11 containers that each see the three cards."""
+    """33 devices: 11 containers that each see all three cards."""
     on = bench(gpus("a", 3), gpus("b", 3, way=BY_ENV), by_claims=True)
     user(on, "p", "c", containers=11)
     on.a_claim("c", memory=None, cores=300, of="now")

@@ -1,4 +1,4 @@
-"""What a claim and its class are read as, in whichever spelling, and the message of one that cannot be served."""
+"""How a claim and its class are read, in every spelling, and the message of a claim that cannot be served."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ DOCUMENTS = st.dictionaries(KEYS, st.dictionaries(KEYS, JSON_VALUES | st.diction
 
 @given(st.text(max_size=400) | st.sampled_from(("a" * 200_000, "\x1b[2J", "a\nb", "\u202e", "\ud800")), st.data())
 def test_whatever_a_claim_says_the_message_is_short_and_plain(text: str, data: st.DataObject) -> None:
-    """The message stands in the claim's status, in an Event and on every pod that names the claim."""
+    """The message is in the claim's status, in an Event and on every pod that names the claim."""
     field = data.draw(st.sampled_from(("elasticGPUClassName", "egpuClassName", "elasticGPUName", "egpuName", "amount")))
     made = claim({f"{P}/gpu-memory": text}) if field == "amount" else claim(ONE, **{field: text})
     found = shares.wanted(made, None)

@@ -1,4 +1,4 @@
-"""The records of claims and ElasticGPUs: when each is made, changed and dropped, and what follows from it."""
+"""The records of claims and ElasticGPUs: when each is created, changed and dropped, and the consequences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_ROOM = Status(PENDING, ClaimReason.NAMESPACE_LIMIT, "too much")
 
 
 class Kept:
-    """A store, what it books in, and its clock."""
+    """A store, its ledger, and its clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -42,7 +42,7 @@ class Kept:
         self.steps = ClaimSteps(self.store, self.bindings, clock=lambda: self.now)
 
     def noted(self) -> ClaimRecord:
-        """The record of a claim, with everything that can be noted in it."""
+        """The record of a claim, with everything that it can hold."""
         self.store.put(objects.CLAIMS, a_claim())
         record = self.store.claims["default/c"]
         record.pending = NO_ROOM
@@ -194,7 +194,7 @@ def test_a_claim_that_comes_during_a_round_is_none_for_which_a_pod_was_tried() -
 
 
 def test_what_was_sent_stays_reserved_while_nobody_leads() -> None:
-    """A leader that is paused beyond its lease leads on in the same term, for which nothing is listed again."""
+    """A leader that is paused beyond its lease continues in the same term, for which nothing is listed again."""
     on = Kept()
     on.bindings.start(binding(), on.now)
     on.bindings.take(on.now, 1)

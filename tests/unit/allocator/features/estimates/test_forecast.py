@@ -1,4 +1,4 @@
-"""The queue played forward: who starts when, by whose end, and what cannot be said."""
+"""The queue simulated into the future: which pod starts when, after which pod's end, and what cannot be predicted."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Cluster:
         self.ends: dict[str, float] = {}
 
     def has_room(self, node: str, memory: int) -> bool:
-        """Whether a pod that asks for so much fits on the node."""
+        """Whether a pod that requests this much fits on the node."""
         return isinstance(fit.fit(self.nodes[node], ask(memory, 1).request, DEFAULT_LIMITS, fit.least_free), fit.Fit)
 
     def runs(self, key: str, node: str, memory: int, *, ends: float | None, count: int = 1) -> None:
-        """A pod that holds so much; ends: seconds from now."""
+        """A pod that holds this much; ends: in how many seconds from now."""
         wanted, state = ask(memory, count), self.nodes[node]
         found = fit.fit(state, wanted.request, DEFAULT_LIMITS, fit.least_free)
         assert isinstance(found, fit.Fit), found

@@ -1,4 +1,4 @@
-"""How long pods ran, by owner: names without their generated parts, bounds, and nothing said where nothing is known."""
+"""How long pods ran, by owner: names without their generated parts, limits, and no estimate if nothing is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates in the core: learnt as pods end, said in the condition of a waiting pod, and scored when it starts."""
+"""Estimates in the core: learnt when pods end, shown in the condition of a waiting pod, and scored when it starts."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Bench(SchedulerHarness):
         self.controller.handle(PodDeleted(f"uid-{name}"))
 
     def estimate(self) -> None:
-        """As the feature's thread does it."""
+        """Estimate as the feature's thread does."""
         asked = self.controller.locked(self.estimates.question)
         if asked is not None:
             self.controller.handle(asked.answer())
 
     def told(self) -> list[str]:
-        """What waiting pods are told in the next cycle."""
+        """What waiting pods learn in the next cycle."""
         bindings, news = self.controller.schedule_pending()
         for binding in bindings:
             made = admitted(remade(binding), allocation=binding.allocation)
@@ -74,7 +74,7 @@ class Bench(SchedulerHarness):
 
 
 def learnt() -> Bench:
-    """Three pods have run for ten minutes each, a fourth runs for one, and another one waits."""
+    """Three pods have run for ten minutes each, a fourth has run for one minute, and another one waits."""
     bench = Bench()
     for number in range(3):
         bench.runs(f"train-{number}")

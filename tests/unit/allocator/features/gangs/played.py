@@ -1,4 +1,4 @@
-"""Replicas of the allocator on one API server in miniature, and gangs that are created there."""
+"""Replicas of the allocator on one small API server, and gangs that are created there."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Replica:
         self.loop.carry_out(TickPhase.TAKE_OVER)
 
     def catch_up(self) -> None:
-        """See what happened, and take it in."""
+        """Read what happened, and take it in."""
         events = list(self.api.events)
         self.api.events.clear()
         self.watch(events)
@@ -85,7 +85,7 @@ class Replica:
         self.controller.check_invariants()
 
     def said(self) -> dict[str, str]:
-        """What each pod was told last."""
+        """The last message to each pod."""
         return {each.key: each.reason for each in self.reports if isinstance(each, StatusUpdate)}
 
 
@@ -100,7 +100,7 @@ def created(api: ApiServer, *builders: PodBuilder) -> None:
 
 
 def cards(number: int) -> list[NodeBuilder]:
-    """So many nodes of one card, which takes one member each."""
+    """This many nodes of one card, which has room for one member each."""
     return [node(f"n{i}").gpus(1) for i in range(number)]
 
 
@@ -111,7 +111,7 @@ def placed(api: ApiServer) -> dict[str, str]:
 
 
 def passes(replica: Replica, seconds: float) -> None:
-    """So many seconds later, after two cycles."""
+    """This many seconds pass, with two cycles at the end."""
     replica.harness.now += seconds
     replica.loop.carry_out(TickPhase.UPKEEP)
     replica.cycle()

@@ -1,4 +1,6 @@
-"""A leader ends between two writes of a gang: the next one completes the gang in its first cycle, and undoes none."""
+"""
+A leader ends between two writes of a gang: the next one completes the gang in its first cycle, and reverts no write.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tests.wires import status_body
 
 
 def run_until(replica: Replica, writes: int) -> int:
-    """Cycles until so many pods were written; then the replica is gone. How many it wrote."""
+    """Run cycles until this many pods were written; then the replica is gone. Returns how many it wrote."""
     written = 0
     for _ in range(6):
         bindings, _ = replica.controller.schedule_pending()
@@ -44,7 +46,7 @@ def test_the_next_leader_completes_what_has_begun_in_its_first_cycle(writes: int
     first = Replica(api, cards(size), term=1)
     run_until(first, min(writes, size))
     before = placed(api)
-    if late:  # pods that come meanwhile, and one that asks before the first cycle, take nothing of the gang
+    if late:  # pods that arrive meanwhile, and one that asks before the first cycle, take nothing of the gang
         created(api, member("single", gang="none").spec(priority=1000))
     second = Replica(api, cards(size), term=2)
     if before and len(before) < size:
@@ -65,7 +67,9 @@ def test_the_next_leader_completes_what_has_begun_in_its_first_cycle(writes: int
     gone=st.integers(0, 4),
 )
 def test_the_plan_is_kept_whatever_the_shares_are(writes: int, shares: list[int], gone: int) -> None:
-    """Two leaders may find different ways; the second takes the first one's, also where a pod was deleted meanwhile."""
+    """
+    Two leaders may find different arrangements. The second uses the first one's, even if a pod was deleted meanwhile.
+    """
     api = ApiServer()
     size = len(shares)
     nodes = [node("n0").gpus(2), node("n1").gpus(2), node("n2").gpus(1)]
@@ -93,7 +97,7 @@ def _all_bindings(replica: Replica) -> list[Binding]:
 
 @given(sizes=st.lists(st.integers(2, 4), min_size=2, max_size=6), mixed=st.randoms(use_true_random=False))
 def test_gangs_that_arrive_mixed_never_hold_each_other_up(sizes: list[int], mixed: Random) -> None:
-    """Pods of all gangs come in any order; whenever those that run have ended, another gang starts as a whole."""
+    """Pods of all gangs arrive in any order. Whenever the running ones have ended, another gang starts as a whole."""
     api = ApiServer()
     made = [member(f"g{g}-{i}", gang=f"g{g}", minimum=size) for g, size in enumerate(sizes) for i in range(size)]
     mixed.shuffle(made)
@@ -120,7 +124,7 @@ def test_gangs_that_arrive_mixed_never_hold_each_other_up(sizes: list[int], mixe
 @settings(max_examples=20)
 @given(minimum=st.integers(2, 4), fails=st.integers(1, 8), member_first=st.booleans())
 def test_a_refused_write_starts_nothing_or_is_tried_again(minimum: int, fails: int, member_first: bool) -> None:
-    """The API server refuses a pod's write some times: of the first, none starts; of another, its share stays."""
+    """The API server refuses a write several times. If it is the first one, no pod starts; else its share stays."""
     api = Refusing("default/m0" if member_first else "default/m1", fails)
     created(api, *(member(f"m{i}", minimum=minimum) for i in range(minimum)))
     replica = Replica(api, cards(minimum), term=1)
@@ -135,7 +139,7 @@ def test_a_refused_write_starts_nothing_or_is_tried_again(minimum: int, fails: i
 
 
 class Refusing(ApiServer):
-    """Refuses so many writes of one pod."""
+    """Refuses this many writes of one pod."""
 
     def __init__(self, key: str, left: int) -> None:
         super().__init__()
@@ -179,7 +183,7 @@ def test_a_first_pod_that_was_deleted_meanwhile_leaves_a_gang_that_waits() -> No
 
 
 def test_a_gang_that_is_created_again_under_its_name_starts_as_a_whole_again() -> None:
-    """Its former pods, one of which has the old plan, have failed and are still there."""
+    """Its former pods, one of which has the old plan, have failed and still exist."""
     api = ApiServer()
     replica = Replica(api, cards(2), term=1)
     created(api, *(member(f"m{i}") for i in range(2)))

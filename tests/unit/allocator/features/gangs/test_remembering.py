@@ -1,4 +1,4 @@
-"""What is found for one gang serves others like it in one round; where nothing is remembered, the same is decided."""
+"""What is found for one gang serves similar gangs in the same round. Without any memory the decisions are the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.allocator.features.gangs.played import Replica, created, member,
 
 
 class Forgetful(GangScheduling):
-    """The plain way: nothing is known of a gang, so it is read and tried for each of its pods."""
+    """The plain way: nothing is remembered about a gang, so it is read and tried for each of its pods."""
 
     def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
         is_opening = entry.gang is not None and entry.gang.key in self._starting
@@ -27,7 +27,7 @@ class Forgetful(GangScheduling):
 
 @dataclass(frozen=True)
 class Gang:
-    """So many pods, with so many MiB each, of which so many start together."""
+    """This many pods, with this many MiB each, of which this many start together."""
 
     pods: int
     minimum: int
@@ -36,7 +36,7 @@ class Gang:
 
 @dataclass(frozen=True)
 class Step:
-    """Gangs are created, then some, by their number among those that exist, are deleted: all their pods, or one."""
+    """Gangs are created, and then some are deleted, by their number among the existing ones: all their pods, or one."""
 
     gangs: tuple[Gang, ...]
     deleted: tuple[tuple[int, bool], ...]
@@ -66,7 +66,7 @@ class Run:
         self.replica = Replica(self.api, nodes, term=1, scheduling=scheduling)
 
     def after(self, step: Step, number: int) -> tuple[dict[str, str], dict[str, str]]:
-        """Where pods are, and with which reason the others wait, once nothing more happens."""
+        """Where pods are, and the reason why others wait, once nothing more happens."""
         for at, gang in enumerate(step.gangs):
             name = f"g{number}-{at}"
             made = (member(f"{name}-{i}", name, gang.minimum, mib=gang.mib) for i in range(gang.pods))

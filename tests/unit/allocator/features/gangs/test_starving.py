@@ -1,4 +1,4 @@
-"""A gang that has waited past the bound has nodes reserved, and single pods do not starve it."""
+"""A gang that has waited longer than the bound has nodes reserved for it, and single pods do not starve it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BOUND = 300.0
 
 
 def other(name: str) -> PodBuilder:
-    """A pod of another namespace that is of no gang."""
+    """A pod of another namespace that belongs to no gang."""
     return pod(name, "others").asks("gpufraction.io/gpu-memory", "10000Mi")
 
 
 def test_a_stream_of_single_pods_does_not_starve_a_gang() -> None:
-    """Each step one pod ends, and another one of another namespace comes, which is there before the next one ends."""
+    """In each step one pod ends, and another pod of another namespace arrives before the next one ends."""
     api = ApiServer()
     replica = Replica(api, cards(3), term=1)
     created(api, *(other(f"s{i}") for i in range(3)))

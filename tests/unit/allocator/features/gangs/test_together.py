@@ -1,4 +1,4 @@
-"""All pods of a gang get their shares in one cycle, or none does; each learns why."""
+"""All pods of a gang get their shares in one cycle, or none does; each pod learns why."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pods_beyond_the_minimum_and_later_ones_are_placed_by_themselves() -> No
 
 
 def test_a_leader_whose_workers_are_not_created_starts_alone_after_a_while() -> None:
-    """With `startupPolicy: LeaderReady` a LeaderWorkerSet creates them once it is ready."""
+    """With `startupPolicy: LeaderReady` a LeaderWorkerSet creates the workers once the leader is ready."""
     api = ApiServer()
     replica = Replica(api, cards(3), term=1)
     created(api, of_set(0), of_set(0, group=1), of_set(1, group=1))
@@ -88,7 +88,7 @@ def of_set(worker: int, *, group: int = 0) -> PodBuilder:
 
 
 def test_another_way_is_found_where_the_first_does_not_fit() -> None:
-    """The small pod comes first, and takes the card that only suits the large one."""
+    """The small pod comes first, and takes the only card that fits the large one."""
     api = ApiServer()
     nodes = [node("big").gpus(1, mib=16384), node("small").gpus(1, mib=24576).requested(cpu=0)]
     replica = Replica(api, nodes, term=1)

@@ -1,4 +1,4 @@
-"""An idle pod that agreed to it gives way for a waiting one: warned first, and only if it still computes nothing."""
+"""An idle pod that agreed to it gives way to a waiting one: first warned, then evicted if it still computes nothing."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class Bench(SchedulerHarness):
         self.controller.handle(PodDeleted(f"uid-{name}"))
 
     def report(self, on: str = "a", /, **lasted: int) -> None:
-        """The agent of a node writes who has been idle for how many seconds."""
+        """A node's agent writes which pods have been idle for how many seconds."""
         self.observed += 1
         shares = {f"uid-{name}": self.observed - seconds for name, seconds in lasted.items()}
         self._shares[on] = shares
         self.controller.handle(IdleSharesReported(on, IdleReport(shares, self.observed)))
 
     def again(self, on: str = "a", *, listed: bool = False) -> None:
-        """The agent of a node writes, some time later, that the same have been idle since."""
+        """A node's agent writes later that the same pods have been idle since then."""
         self.observed += 1
         self.controller.handle(IdleSharesReported(on, IdleReport(self._shares[on], self.observed), listed))
 
@@ -104,7 +104,7 @@ class Bench(SchedulerHarness):
         return [*reports, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
 
     def warnings(self, outcome: WarningOutcome = "warned") -> list[str]:
-        """Who is to be warned now. What happened to each warning is answered."""
+        """The pods to warn now. Each warning's result is reported back."""
         effects = [each for each in self.controller.tick(TickPhase.EVICTIONS) if isinstance(each, WarnIdlePods)]
         found = [warning for each in effects for warning in each.warnings]
         for each in found:
@@ -112,25 +112,25 @@ class Bench(SchedulerHarness):
         return [each.eviction.key.removeprefix("default/") for each in found]
 
     def plan(self) -> list[str]:
-        """A plan is made; who is warned for it."""
+        """Make a plan. Returns the pods that it warns."""
         assert self.controller.preempt() == []
         return self.warnings()
 
     def evicted(self) -> list[str]:
-        """Who must go now; each is granted."""
+        """The pods to evict now. Each eviction is granted."""
         orders = self.controller.preempt()
         for order in orders:
             self.controller.handle(EvictionAnswered(order, "evicted"))
         return [order.key.removeprefix("default/") for order in orders]
 
     def reported(self, name: str) -> tuple[str, str]:
-        """Code and last part of the message that a waiting pod got last."""
+        """Code and last part of the last message to a waiting pod."""
         found = self._reported[f"uid-{name}"]
         return found.code, found.reason.split("; ", 1)[-1]
 
 
 def idle(*, options: Settings = ON, waiting: PodBuilder | None = None) -> Bench:
-    """`old` and `young` fill the card and have been idle for two hours, after one of which they give way."""
+    """`old` and `young` fill the card and have been idle for two hours; they give way after one hour."""
     harness = Bench(options=options)
     harness.run(worker("old", after="1h", second=1))
     harness.run(worker("young", after="1h", second=2))
@@ -184,7 +184,7 @@ def test_a_pod_that_computes_in_its_grace_stays_and_is_warned_another_time() -> 
 
 
 def test_a_pod_that_computes_for_a_moment_in_its_grace_stays() -> None:
-    """It has been idle for long enough again by its end, and is warned again."""
+    """By the end of the grace it has been idle for long enough again, and is warned again."""
     harness = idle()
     for name in ("old", "young"):
         harness.annotate(name, "1m")
@@ -284,7 +284,7 @@ def test_an_agent_that_is_silent_since_the_warning_is_not_believed() -> None:
 
 
 def test_what_a_list_brings_may_have_been_written_before_the_warning() -> None:
-    """The watch was broken meanwhile, and the agent may have ended since it wrote."""
+    """The watch was broken meanwhile, and the agent may have ended after its write."""
     harness = idle()
     assert harness.plan() == ["young"]
     harness.second(300)
@@ -314,7 +314,7 @@ def test_where_the_agent_says_nothing_any_more_the_plan_ends() -> None:
 
 
 def test_a_status_that_was_there_before_us_may_be_of_any_age() -> None:
-    """It counts by the agent's own two times, and not for the time that it has been there."""
+    """It counts by the agent's own two times, and not by the time since the allocator first saw it."""
     harness = Bench()
     harness.run(worker("one", "16Gi", after="1h"))
     harness.report(one=HOUR - 60)
@@ -479,7 +479,7 @@ def test_idle_pods_give_way_where_no_pod_of_lower_priority_helps() -> None:
 
 @pytest.mark.parametrize("grace", [3.0, 9.0, 300.0])
 def test_that_no_lower_priority_helps_keeps_no_idle_pod_back(grace: float) -> None:
-    """The pause after a search for pods of lower priority may be longer than the grace, and than what is left of it."""
+    """The pause after a search for pods of lower priority may be longer than the grace, and than the rest of it."""
     harness = Bench(options=BOTH, grace=grace)
     harness.run(worker("idle", "12Gi", after="1h", priority=5))
     harness.run(worker("low", "4Gi"))

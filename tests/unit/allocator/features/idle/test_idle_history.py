@@ -1,11 +1,11 @@
 """
-Any history of idle pods, warnings, silent agents and changes of leaders: nobody is evicted who did not agree to it.
+For any history of idle pods, warnings, silent agents and changes of leaders, only pods that agreed to it are evicted.
 
-1. Only pods go that agreed, that have been idle for as long as they agreed to, of at most the waiting pod's priority.
-2. Each had its warning from this leader and its whole grace after it, has not computed since, and its agent reported so
-   since.
-3. The waiting pod fits when they have ended, and would not if any one of them stayed.
-4. On no GPU is more booked than it has.
+1. Evicted pods agreed, have been idle for as long as they agreed to, and have at most the waiting pod's priority.
+2. Each got its warning from this leader and its whole grace after it, and has not computed since, as its agent has
+   reported since.
+3. The waiting pod fits when they have ended, and would not fit if any one of them stayed.
+4. No GPU has more allocated than it has.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ class IdleHistory(RuleBasedStateMachine):
         self.made = 0
         self.running: dict[str, JSON] = {}
         self.idle_since: dict[str, int] = {}
-        """What the pods do: since when each computes nothing."""
+        """What the pods really do: since when each computes nothing."""
         self.reported: dict[str, tuple[int, int, float]] = {}
-        """Of each pod that its agent calls idle: since when, and when it last wrote, by its clock and by ours."""
+        """
+        For each pod that its agent calls idle: since when, and when the agent last wrote, by its clock and by ours.
+        """
         self.warned: dict[str, float] = {}
-        """Warnings that count: by this leader, of pods that have not been reported as computing since."""
+        """Valid warnings: by this leader, for pods that have not been reported as computing since."""
         self.namespace: int | None = None
         self.going: set[str] = set()
 
@@ -141,7 +143,7 @@ class IdleHistory(RuleBasedStateMachine):
 
     @rule(on=st.sampled_from("ab"))
     def an_agent_writes(self, on: str) -> None:
-        """It names every idle pod, also those of the other node, which it must not be believed."""
+        """It names every idle pod, including those of the other node, which the allocator must ignore."""
         now = int(self.harness.now)
         self.harness.controller.handle(IdleSharesReported(on, IdleReport(dict(self.idle_since), now)))
         for uid, made in self.running.items():
@@ -209,7 +211,7 @@ class IdleHistory(RuleBasedStateMachine):
             self._may_go(order, under_way.pod.priority)
         state, on = planned[under_way.node], sharers[under_way.node]
         going = [sharer for sharer in on if sharer.uid in {order.uid for order in orders}]
-        leaving = tracker.leaving(on, self.harness.now)  # not one that has been ending for ten minutes
+        leaving = tracker.leaving(on, self.harness.now)  # not a pod that has been terminating for ten minutes
         ending = [sharer for sharer in on if sharer.uid in leaving]
 
         def fits(ended: list[nodeinfo.AllocatedPod]) -> bool:

@@ -1,4 +1,4 @@
-"""Kueue's objects as it writes them, with what the check reads."""
+"""Kueue's objects as Kueue writes them, with the fields that the check reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def workload(
     updates: Sequence[JSON] = (),
     **fields: JSON,
 ) -> JSON:
-    """A Workload with quota, of which our check and another one have these states."""
+    """A Workload with quota for which our check and another one have these states."""
     counts = counts or {}
     assignments = [
         {

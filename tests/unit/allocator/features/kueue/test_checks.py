@@ -1,4 +1,4 @@
-"""Which Workloads are to be answered, and for how long what was promised to one is counted against the others."""
+"""Which Workloads need an answer, and for how long the room promised to one counts against the others."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Bench:
         return gang
 
     def promise(self, name: str, *, extra: float = 0.0) -> Workload:
-        """Answer one that waits Ready."""
+        """Answer Ready to one that waits."""
         found = self.the(name)
         self.checks.answered(found, self.gang(found), self.now, extra=extra)
         return found
 
     def left(self) -> dict[str, int]:
-        """Pods by Workload that are counted and have no share."""
+        """By Workload, the pods that are counted and have no share."""
         found = {}
         for held in self.checks.assumed(self.now):
             held.gang = held.gang or self.gang(held.workload)
@@ -238,7 +238,7 @@ def test_a_write_that_failed_promises_nothing_and_one_without_an_answer_may(benc
 
 
 def test_a_repeated_write_that_is_refused_ends_no_promise_in_doubt(bench: Bench) -> None:
-    """The first one took effect, so the version that both name is gone. The watch shows that later."""
+    """The first write took effect, so the version that both name no longer exists. The watch shows that later."""
     bench.put(WAITS)
     bench.checks.not_answered(bench.promise("w", extra=HOLD), bench.now, unknown=True)
     bench.checks.pod_seen(placed(EIGHT, "a"))
@@ -262,7 +262,7 @@ def test_a_repeated_write_without_an_answer_is_counted_from_then_on(bench: Bench
 
 
 def test_a_later_version_that_waits_ends_the_doubt(bench: Bench) -> None:
-    """A write names its version, so that of the earlier one takes no effect any more."""
+    """A write names its version, so the write of the earlier version can no longer take effect."""
     bench.put(WAITS)
     bench.checks.not_answered(bench.promise("w"), bench.now, unknown=True)
     bench.put(workload("w", pod_set("main", 2, EIGHT), version="2"))
@@ -283,7 +283,7 @@ def test_what_cannot_be_judged_is_tried_again_later_or_when_it_changes(bench: Be
 
 
 def test_a_write_that_is_refused_since_the_workload_changed_waits_for_nothing(bench: Bench) -> None:
-    """The watch may bring the change before the write's refusal comes back."""
+    """The watch may deliver the change before the write's refusal arrives."""
     bench.put(WAITS)
     judged = bench.promise("w")
     bench.put(workload("w", pod_set("main", 2, EIGHT), version="2"))

@@ -1,4 +1,4 @@
-"""Whether the pods of a Workload fit together: all pod sets on single cards, by the flavors that Kueue assigned."""
+"""Whether the pods of a Workload fit together: all pod sets on single cards, with the flavors that Kueue assigned."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_a_flavor_that_was_not_seen_is_waited_for() -> None:
 
 
 def test_pods_that_exist_ask_for_what_they_were_admitted_with() -> None:
-    """Kueue's copy of a stored pod has the totals that our webhook wrote, and none of its annotations."""
+    """Kueue's copy of a stored pod has the totals that our webhook wrote, but none of its annotations."""
     stored = pod("w").asks(MEMORY, "16Gi").needs(cpu="100m").json()
     copy = {"name": "main", "count": 1, "template": {"spec": stored["spec"]}}
     launcher = pod_set("launcher", 1, NONE)
@@ -368,7 +368,7 @@ def test_pods_that_exist_ask_for_what_they_were_admitted_with() -> None:
 
 
 def test_nodes_that_deliver_by_claims_count_where_pods_will_name_one() -> None:
-    """Kueue's template names no ResourceClaim: the webhook gives the pods one when they are created."""
+    """Kueue's template names no ResourceClaim: the webhook adds one when the pods are created."""
     by_claims = tuple(replace(each.state(), delivery=Delivery(("",), "nvidia.com/gpu", dra=True)) for each in TWO)
     answers = []
     for claims in (True, False):
@@ -405,7 +405,7 @@ def gangs(random: Random) -> list[tuple[int, PodBuilder]]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_gang_fits_where_its_pods_are_placed_one_after_another(seed: int) -> None:
-    """Judged Ready if and only if the scheduler gives each of the pods a share when they come in this order."""
+    """The answer is Ready if and only if the scheduler gives each pod a share when they arrive in this order."""
     random = Random(seed)
     nodes, parts = clusters(random), gangs(random)
     document = workload("w", *(pod_set(f"s{n}", count, made) for n, (count, made) in enumerate(parts)))

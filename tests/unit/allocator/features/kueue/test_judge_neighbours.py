@@ -1,4 +1,4 @@
-"""The pods of a Workload are judged by volumes and by the rules between pods, those among themselves included."""
+"""Volumes and the rules between pods, including those among the Workload's own pods, are part of the check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JSON = dict[str, Any]
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NAMES = {"a": "1", "b": "1", "c": "2"}
 NODES = tuple(node(n).labelled(HOST, n).labelled(ZONE, z).gpu(mib=16384).state() for n, z in NAMES.items())
-"""Two nodes of zone 1 and one of zone 2, each with a card of 16 GiB."""
+"""Two nodes in zone 1 and one in zone 2, each with a card of 16 GiB."""
 TO_COME = node("new").labelled(ZONE, "2").gpu(mib=16384).state()
 
 

@@ -1,4 +1,4 @@
-"""Workloads whose pods ask for shares by ResourceClaims: what their templates and claims say is judged."""
+"""Workloads whose pods request shares by ResourceClaims: the check evaluates their templates and claims."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NIC = pod("w").uses("nic", template="nic")
 
 
 class Bench:
-    """An API server with templates and claims, and a reader that asks it."""
+    """An API server with templates and claims, and a reader that queries it."""
 
     def __init__(self, version: Version = (1, 36)) -> None:
         self.wire = Wire(Api())
@@ -66,7 +66,7 @@ class Bench:
         self.reader = TemplateClaimReader(ClaimReader(self.kube, version=version))
 
     def answer(self, document: JSON) -> CheckAnswer:
-        """What the check says of a Workload on the two cards."""
+        """What the check says about a Workload on the two cards."""
         read = read_workload(document)
         gang = judge.gang_of(read, {}, {}, TemplateReading(), self.reader.read(read), by_copy=True)
         made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
@@ -177,7 +177,7 @@ def test_what_cannot_be_read_now_is_not_judged(fate: Any) -> None:
 
 
 def test_the_copy_of_a_pod_with_totals_is_read_by_its_claims() -> None:
-    """Kueue's copy has the accounting resources that the webhook wrote, which are no second way of asking."""
+    """Kueue's copy has the accounting resources that the webhook wrote, which are not a second request."""
     copy = workload("w", pod_set("main", 1, EIGHT.asks(MEMORY, "8Gi")))
     read = replace(read_workload(copy), pods=("uid",))
     found = judge.gang_of(read, {}, {}, TemplateReading(), Bench().reader.read(read), by_copy=True)

@@ -39,7 +39,7 @@ NODES = [node("a").gpu("T4", mib=16 << 10), node("b").gpu("T4", mib=16 << 10)]
 
 
 class Late:
-    """The answer to a watch, whose events come no earlier than `opened` is set."""
+    """The answer to a watch, whose events do not arrive before `opened` is set."""
 
     def __init__(self, to: Response, opened: threading.Event) -> None:
         self._to, self._opened = to, opened
@@ -58,7 +58,7 @@ class Late:
 
 
 class Way(Transport):
-    """The way to the API server, on which the answers to writes of a Workload have fates."""
+    """The connection to the API server, on which the answers to writes of a Workload have fates."""
 
     def __init__(self, to: Transport) -> None:
         self._to = to
@@ -67,7 +67,7 @@ class Way(Transport):
         self.answers = 0
         """The writes of a Workload so far."""
         self.watched = threading.Event()
-        """Whether events come to the watches. They wait otherwise, each behind the earlier ones."""
+        """Whether events reach the watches. Otherwise they wait, in order."""
         self.watched.set()
         self.holds_watches = False
         """Whether the next write of a Workload clears `watched`."""
@@ -95,7 +95,7 @@ class Way(Transport):
 
 
 class Bench:
-    """A worker alongside an API server, turned by hand."""
+    """A worker and an API server; the test runs each step."""
 
     def __init__(self, server: HttpsServer, path: str) -> None:
         self.now, self.takes = 100.0, 0.0
@@ -141,12 +141,12 @@ class Bench:
         self.reserving.kube.patch_merge(where, {"status": {"admissionChecks": [other, entry]}})
 
     def turn(self) -> None:
-        """The scheduling loop, and then the worker."""
+        """Run the scheduling loop, and then the worker."""
         self.scheduler.controller.schedule_pending()
         self.worker.once()
 
     def until(self, name: str, state: str) -> None:
-        """Turn until the answer is this."""
+        """Run turns until the answer is this."""
 
         def turned() -> bool:
             self.turn()
@@ -155,7 +155,7 @@ class Bench:
         wait_for(turned, lambda: f"{name} is {self.reserving.answer(name)}", 15)
 
     def turns(self, number: int = 10) -> None:
-        """Some turns with time for the watches in between."""
+        """Run some turns with time for the watches in between."""
         for _ in range(number):
             self.turn()
             time.sleep(0.03)
@@ -197,7 +197,7 @@ def test_an_answer_that_was_written_though_it_was_lost_is_kept(bench: Bench) -> 
 
 
 def test_an_answer_is_kept_though_it_was_repeated_before_the_watch_shows_it(bench: Bench) -> None:
-    """The repeated write is refused then, since the first one has changed the version that both name."""
+    """The repeated write is refused then, because the first one has changed the version that both name."""
     bench.way.fates, bench.way.holds_watches = ["lost-and-done"], True
     bench.reserving.reserve("one", ("main", 3, EIGHT))
 
@@ -296,7 +296,7 @@ def test_pods_of_a_namespace_that_is_not_served_are_not_ours_to_judge(bench: Ben
 
 
 def test_many_workloads_are_judged_by_several_looks_at_the_cluster(bench: Bench) -> None:
-    """What a turn judges by must not be old; the others come in the next turns."""
+    """The state that a turn uses must not be old; the other Workloads are checked in the next turns."""
     wanted = [f"w{number}" for number in range(5)]
     for name in wanted:
         bench.reserving.reserve(name, ("main", 1, pod("w").asks("gpufraction.io/gpu-memory", "1Gi")))

@@ -20,7 +20,7 @@ NEW = 60.0
 
 @dataclass
 class Page:
-    """The counters' page, on a clock that the test turns."""
+    """The counters' page, with a clock that the test sets."""
 
     now: float = 0.0
     counted: Counted = field(default_factory=Counted)

@@ -1,4 +1,4 @@
-"""Held and free time of cards, in any history, against a plain count of each card at each moment."""
+"""Held and free time of cards, in any history, compared with a plain count of each card at each moment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def part_of(demand: Demand, card: Gpu) -> Fraction:
 
 @dataclass
 class Oracle:
-    """What is on the cards now, and who held what of it, added up whenever time passes."""
+    """What is on the cards now, and which holder had what, added up whenever time passes."""
 
     cards: dict[tuple[str, str], Gpu] = field(default_factory=dict)
     shares: dict[tuple[str, str], dict[str, tuple[str, str, Demand]]] = field(
@@ -115,7 +115,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 30), MOVES | NODES | IDLE), max_size=2
 
 
 def happening(change: Change, at: float, before: float = 0.0) -> Change:
-    """The change at this moment; who is idle is so since some time before."""
+    """The change at this moment; idle pods have been idle since some earlier time."""
     return (
         SharesIdle(change.node, dict.fromkeys(change.since, at - before)) if isinstance(change, SharesIdle) else change
     )
@@ -136,7 +136,7 @@ def check(meter: Meter, oracle: Oracle) -> None:
 @settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, batch=st.integers(1, 7))
 def test_held_and_free_time_are_the_cards_time(steps: list[tuple[int, Change]], batch: int) -> None:
-    """However often the meter is asked, and however late it gets what changed."""
+    """This holds however often the meter is asked, and however late it gets the changes."""
     meter, oracle, now = Meter(usable), Oracle(), 100
     meter.advance([], Span(100.0, 100.0))
     late: list[tuple[float, Change]] = []
@@ -164,8 +164,8 @@ def test_of_several_replicas_exactly_one_counts_each_moment(
     steps: list[tuple[int, Change]], ends: list[int], starts: list[int]
 ) -> None:
     """
-    Each leader counts from where the one before stopped: whether it saw what changed meanwhile, or began later and has
-    only what pods and nodes tell of themselves.
+    Each leader counts from where the previous one stopped, whether it saw the changes in between, or started later and
+    has only the times that pods and nodes report.
     """
     oracle, events, now = Oracle(), list[tuple[float, Change]](), 0
     for seconds, change in steps:
@@ -182,7 +182,7 @@ def test_of_several_replicas_exactly_one_counts_each_moment(
         began = min(starts[leader], until)
         replica.advance([each for each in events if each[0] < began], None)
         for heard in range(began, since, 3):
-            # It follows: what changes comes to it as it happens, and it hears of renewals of the leader.
+            # A follower receives changes as they happen, and learns about the leader's renewals.
             replica.advance([each for each in events if heard <= each[0] < heard + 3], Span(None, float(heard)))
         reported = max(began, began + -(-(since - began) // 3) * 3)
         replica.advance([each for each in events if reported <= each[0] <= until], Span(float(since), float(until)))
@@ -241,7 +241,7 @@ def test_shares_that_hold_more_than_the_card_together_count_for_less() -> None:
 
 
 def test_a_follower_counts_nothing_and_has_its_accounts_at_zero() -> None:
-    """So Prometheus has seen each at zero before a new leader adds the time that nobody counted."""
+    """So Prometheus has seen each account at zero before a new leader adds the time that nothing counted."""
     meter = Meter(usable)
     changes: list[tuple[float, Change]] = [
         (0.0, CardsChanged("a", (gpu("0"),))),
@@ -266,7 +266,7 @@ def test_a_pod_that_came_between_two_leaders_counts_from_its_own_time() -> None:
 
 
 def test_a_share_that_moved_is_not_ended_by_its_earlier_end() -> None:
-    """The new one may tell of an earlier time than that at which the end of the old one was seen."""
+    """The new share may report a time before the end of the old one was seen."""
     meter = started()
     meter.advance([(0.0, move("p", Demand(0, 100, False)))], Span(0.0, 10.0))
     meter.advance([(15.0, move("p", None)), (12.0, move("p", Demand(0, 50, False)))], Span(0.0, 20.0))
@@ -311,11 +311,11 @@ def test_a_removed_card_counts_for_nobody_until_it_is_back() -> None:
     assert meter.counted().held == {Account("team-a", "L4", "native"): 10.0, Account("team-a", "A100", "native"): 5.0}
 
 
-# -- who has how many accounts ------------------------------------------------------------------------------------
+# -- the number of accounts ---------------------------------------------------------------------------------------
 
 
 def held_by(number: int, *, namespace: str, dialect: str = "native") -> tuple[CardsChanged, ShareMoved]:
-    """A node of its own with a card, which a pod of the namespace holds."""
+    """A separate node with a card that a pod of the namespace holds."""
     node = f"{namespace}-{number}"
     share = ShareMoved(node, "GPU-0", f"{namespace}-{number}", namespace, dialect, Demand(16 * GIB, 0, exclusive=False))
     return CardsChanged(node, (gpu("GPU-0"),)), share

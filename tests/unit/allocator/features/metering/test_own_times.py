@@ -1,4 +1,6 @@
-"""A replica that starts after the leader ended: what was held meanwhile is what pods and nodes tell of themselves."""
+"""
+A replica that starts after the leader ended counts what was held meanwhile from the times that pods and nodes report.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ JSON = dict[str, Any]
 NODE = node("n").gpu(mib=16384)
 [CARD] = NODE.inventory().gpus
 LAST_RENEWED, NOW = 1000.0, 1100.0
-"""By the clock of the tests, whose seconds are since 1970 too."""
+"""By the clock of the tests, which also counts seconds since 1970."""
 
 
 def stamp(at: float) -> str:
@@ -32,7 +34,7 @@ def whole(gpu: Gpu) -> int:
 
 @dataclass
 class Case:
-    """A pod with half of the card, as the list has it. `held`: seconds of the card since the last renewal."""
+    """A pod with half of the card, as the list shows it. `held`: seconds of the card since the last renewal."""
 
     held: float
     created: float
@@ -84,13 +86,13 @@ def listed(case: Case) -> JSON:
 
 
 def counted(case: Case, times: int = 1) -> Counted:
-    """What a replica counts that lists the pods so many times at once."""
+    """What a replica counts that lists the pods this many times at once."""
     harness = SchedulerHarness([NODE], now=NOW, synced=False)
     for _ in range(times):
         harness.sync([listed(case)])
     changes, settled = harness.controller.take_changes()
     assert settled
-    # Nothing is known of the node's own time here: it was there.
+    # The node's own time is unknown here, so the node counts as present.
     changes = [(LAST_RENEWED if isinstance(change, CardsChanged) else at, change) for at, change in changes]
     meter = Meter(whole)
     meter.advance(changes, Span(LAST_RENEWED, NOW))

@@ -1,4 +1,4 @@
-"""Requests for nodes of a pool whose nodes Karpenter brings, which accepts no rule about a node's name."""
+"""Requests for nodes of a pool that Karpenter serves, which accepts no rule about a node's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new node is judged by the rules between pods and by volumes too, before it is requested."""
+"""Before a new node is requested, the rules between pods and volumes are also checked for it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def made_in(zone: str) -> list[JSON]:
 
 
 class Bench(SchedulerHarness):
-    """Node `n` in zone a, full; pool `new` in zone b. The pod `web` has the GPU of `n`."""
+    """Node `n` in zone a is full; the pool `new` is in zone b. The pod `web` has the GPU of `n`."""
 
     @classmethod
     def holding(cls, stored: list[JSON]) -> Bench:
@@ -123,7 +123,7 @@ def test_pods_that_exclude_their_like_are_apart(app: str) -> None:
 
 
 def test_kinds_of_pods_that_exclude_their_like_are_counted_by_age() -> None:
-    """In another process, where hashes are others, pods are packed in the same way."""
+    """Another process, with other hashes, packs the pods in the same way."""
     harness = Bench.holding([])
     for second, app in enumerate(("c", "a", "c", "b")):
         waiting = wants(app).uid(f"uid-{second}").spec(affinity=rule("podAntiAffinity", app, HOST))

@@ -1,4 +1,4 @@
-"""Which nodes are requested: never more than a search through everything finds, and none in vain."""
+"""Which nodes are requested: never more than an exhaustive search finds, and none without need."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_pods_that_are_hard_to_pack_leave_room_for_others_to_be_packed(
     assert all(place for one, place in zip(asks, found.places, strict=True) if one == ask(share(8)))
 
 
-# -- a search through everything ------------------------------------------------------------------------------------
+# -- an exhaustive search -------------------------------------------------------------------------------------------
 
 Nodes = tuple[NodeState, ...]
 
@@ -237,7 +237,9 @@ def cored(one: SchedulingRequest) -> bool:
 def by_hand(
     asks: Sequence[SchedulingRequest], coming: Sequence[NodeState], pools: Sequence[PoolRoom]
 ) -> tuple[tuple[bool, ...], tuple[int, ...]]:
-    """Who is served, and how many nodes of each pool are opened, the last pool first, in the best of all ways."""
+    """
+    Which pods are served, and how many nodes of each pool are opened, the last pool first, in the best of all ways.
+    """
     numbered = [(-1, each) for each in coming]
     numbered += [(number, each.node) for number, each in enumerate(pools) for _ in range(each.most)]
     owners = [number for number, _ in numbered]
@@ -272,7 +274,7 @@ def key_of(served: frozenset[int], states: Nodes, owners: Sequence[int]) -> obje
 
 
 def placed(state: NodeState, one: SchedulingRequest) -> Iterator[NodeState]:
-    """The node after each choice of GPUs for the pod that breaks no rule."""
+    """The node after each valid choice of GPUs for the pod."""
     if node_reason(state, one.needs) is not None:
         return
     containers = one.request.containers
@@ -295,7 +297,7 @@ def valid(state: NodeState, after: NodeState, one: SchedulingRequest, chosen: tu
 
 
 def holds(state: NodeState, asks: Sequence[SchedulingRequest]) -> bool:
-    """Whether all of these pods fit on the node, those without cores first."""
+    """Whether all of these pods fit on the node, with the pods without cores first."""
     reached = [state]
     for one in sorted(asks, key=cored):
         after = {(each.usage, each.host_ports): each for before in reached for each in placed(before, one)}
@@ -367,7 +369,7 @@ def test_every_place_is_one_where_the_pod_fits(
 
 
 def check(found: Packing, asks: list[SchedulingRequest], coming: list[NodeState], pools: list[PoolRoom]) -> None:
-    """Pods fit where they are put, every opened node serves a pod, and who is left out finds its pools at their end."""
+    """Pods fit where they are placed, each opened node serves a pod, and pools of left-out pods are at their limit."""
     by_name = {each.name: each for each in coming}
     for each in pools:
         number = dict(found.opened).get(each.name, 0)

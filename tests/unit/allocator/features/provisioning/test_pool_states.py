@@ -1,4 +1,4 @@
-"""The status of a pool: the figures, and the first thing that keeps nodes from coming."""
+"""The status of a pool: the figures, and the first reason why no nodes come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking for nodes: what is written, and what administrators see of it."""
+"""Requesting nodes: what is written, and what administrators see of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CREATED = "2026-01-05T08:00:01Z"
 
 
 class Shelf:
-    """An API server that keeps what it is given, and refuses what it shall, by path or by method and path."""
+    """An API server that stores what it gets, and refuses what it is told to, by path or by method and path."""
 
     def __init__(self) -> None:
         self.objects: dict[str, JSON] = {}
@@ -86,7 +86,7 @@ class Shelf:
 
 
 class Poisoned(Packer):
-    """Fails as soon as a pod of these bytes is among those that wait."""
+    """Fails as soon as a pod of this many bytes is among the waiting ones."""
 
     def __init__(self, memory: int) -> None:
         super().__init__(Limits(48))
@@ -140,7 +140,7 @@ class Bench:
         return "fault"
 
     def passes(self, after: float = 0.0) -> None:
-        """Time goes by, then the queue is tried and one pass is made."""
+        """Time passes, then the queue is tried and one pass is made."""
         self.now += after
         self.harness.controller.schedule_pending()
         assert self.provisioner.once()
@@ -224,7 +224,7 @@ def test_a_request_that_is_refused_is_shown(bench: Bench) -> None:
 
 
 def test_a_node_that_the_watch_has_not_shown_yet_counts_as_one_of_the_pool(bench: Bench) -> None:
-    """A request ends when its nodes have come: one who sees neither would ask beyond the pool's bound."""
+    """A request ends when its nodes have come. An allocator that sees neither would exceed the pool's limit."""
     come = trim(node("n1").labelled("pool", "t4").json())
     bench.shelf.objects["/api/v1/nodes/n1"] = come
     bench.passes()

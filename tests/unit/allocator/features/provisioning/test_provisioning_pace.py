@@ -1,4 +1,4 @@
-"""How often it is looked whether nodes are wanted."""
+"""How often the allocator checks whether nodes are needed."""
 
 from __future__ import annotations
 

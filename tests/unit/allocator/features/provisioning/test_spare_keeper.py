@@ -1,4 +1,6 @@
-"""The CapacityBuffer and its PodTemplate of each pool with spare nodes: made, changed, deleted, and no write more."""
+"""
+The CapacityBuffer and PodTemplate of each pool with spare nodes: created, changed, deleted, without an extra write.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,14 @@ class Server(Transport):
         return Answer(200, self.objects[path])
 
     def set(self, path: str, field: str, value: Any) -> None:
-        """Whoever writes it."""
+        """Write a field, as any writer does."""
         document = self.objects[path]
         if document.get(field) != value:
             document["metadata"]["generation"] += 1
         document[field] = value
 
     def taken(self) -> list[tuple[str, str]]:
-        """What was written since this was asked last."""
+        """What was written since the last call."""
         taken, self.written = self.written, []
         return taken
 

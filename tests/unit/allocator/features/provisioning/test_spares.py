@@ -1,4 +1,4 @@
-"""Spare nodes: how many of a pool, and which nodes are none."""
+"""Spare nodes: how many of a pool, and which nodes do not count."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = NodeState("a", (), ())
 
 
 def options(*spare: int, most: int = 4) -> PoolOptions:
-    """Pools `a`, `b` and so on with so many spare nodes."""
+    """Pools `a`, `b` and so on with this many spare nodes."""
     node = {"gpus": 2, "model": "T4", "gpuMemory": "15Gi", "cpu": 8, "memory": "32Gi", "max": most}
     pools = [
         {"name": name, "nodeSelector": {"matchLabels": {"pool": name}}, "node": node, "spare": number}

@@ -1,4 +1,4 @@
-"""Requests for nodes: what is requested, what has come, what is given up, and what pods may expect."""
+"""Requests for nodes: what is requested, what has come, what is given up, and what pods can expect."""
 
 from __future__ import annotations
 

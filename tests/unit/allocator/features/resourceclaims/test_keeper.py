@@ -1,4 +1,4 @@
-"""Claims of placed pods that somebody has deallocated are allocated again, with the cards that the pod has."""
+"""Claims of placed pods that a user has deallocated are allocated again, with the cards that the pod has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Placed(Bench):
         self.placed = self._placed(self.allocation)
 
     def _placed(self, allocation: Allocation) -> JSON:
-        """The pod as it is stored once it is placed."""
+        """The pod as it is stored after its placement."""
         stored = self.sound.get(paths.pods("default", "p"))
         self.sound.delete(paths.pods("default", "p"))
         annotations = {
@@ -93,7 +93,7 @@ def test_a_claim_that_is_not_there_or_is_anothers_is_not_made_again(bench: Place
 
 
 def test_a_pod_without_a_node_whose_claim_is_being_deleted_is_declared(bench: Placed) -> None:
-    """kube-scheduler does not try it, and says so nowhere."""
+    """kube-scheduler does not try it, and reports that nowhere."""
     bench.keeper.once()
     bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
     assert bench.keeper.once() == (), "it is allocated still"
@@ -110,7 +110,7 @@ def test_a_pod_without_a_node_whose_claim_is_being_deleted_is_declared(bench: Pl
 
 
 def test_each_pod_of_a_claim_that_many_use_is_reserved_for() -> None:
-    """A list says so of all of them, up to as many as may use a claim."""
+    """A list shows this for all of them, up to as many as may use a claim."""
     uids = [f"uid-{at}" for at in range(MOST_CONSUMERS)]
     claim = {
         "metadata": {"name": "c", "namespace": "default", "uid": "u"},

@@ -1,4 +1,4 @@
-"""What the webhook is told of the claims of a pod that is being created."""
+"""What the webhook learns about the claims of a pod that is being created."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GPU, OWN, NIC = ClaimEntry("gpu", template="t"), ClaimEntry("own", claim="c"), C
 
 
 class Bench:
-    """An API server with a template and a claim of ours, and a template of another driver."""
+    """An API server with a template and a claim for our driver, and a template for another driver."""
 
     def __init__(self) -> None:
         self.wire = Wire(Api())
@@ -47,7 +47,7 @@ class Bench:
         self.kube.create(paths.resourceclaims("default"), {"metadata": {"name": "c"}, "spec": spec_of(ONE)})
 
     def read(self, *claims: ClaimEntry, version: Version = (1, 36)) -> ClaimsAnswer:
-        """What the webhook is told."""
+        """What the webhook learns."""
         body = json.dumps(claims_question_to_json(ClaimsQuestion("default", claims))).encode()
         reply = answer(ClaimReader(self.kube, version=version), Request("POST", "/v1/claims", "", {}, body))
         return claims_answer_from_json(json.loads(reply.body))
@@ -77,7 +77,7 @@ def test_what_cannot_be_served_is_named_by_its_object_and_field(bench: Bench) ->
 
 
 def test_below_1_36_a_share_is_refused_and_other_claims_are_not(bench: Bench) -> None:
-    """The API server has dropped the capacity: the claim would have a whole card."""
+    """The API server has dropped the capacity, so the claim would have a whole card."""
     assert bench.read(NIC, version=(1, 35)) == ClaimsAnswer({"nic": ()})
     assert bench.read(GPU, version=(1, 35)).refused == (
         "spec.resourceClaims[gpu]: found ResourceClaimTemplate t for a share of a GPU on Kubernetes 1.35; it drops "

@@ -1,4 +1,6 @@
-"""Service levels: each pod is judged once, late at the moment when its time is over, and names are bounded."""
+"""
+Service levels: each pod is judged once, late at the moment when its time is over, and the number of names is limited.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ def test_a_clock_that_is_behind_gives_no_negative_time() -> None:
 def test_a_pod_counts_for_the_time_in_which_no_other_gate_held_it(
     steps: list[tuple[bool, float]], placed: bool
 ) -> None:
-    """A pod whose other gates come and go; a gate that comes again begins the time again."""
+    """A pod whose other gates come and go; a gate that comes back restarts the time."""
     bench = Bench()
     bench.look()
     found: list[Started | ServiceJudgement] = []

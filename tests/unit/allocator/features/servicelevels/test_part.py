@@ -1,4 +1,4 @@
-"""Service levels in the core: who waits and who holds a share is looked at once a second, by the leader alone."""
+"""Service levels in the core: only the leader checks, once a second, which pods wait and which hold a share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving engines that start one at a time, on an API server in miniature: kubelet's part, and what they are told."""
+"""Serving engines that start one at a time, on a small API server: the kubelet's part, and the engines' messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.allocator.harness import admitted
 
 JSON = dict[str, Any]
 EPOCH = 1_893_456_000.0
-"""2030-01-01, at which the API server in miniature begins."""
+"""2030-01-01, when the small API server starts."""
 BOUND = 300.0
 
 
@@ -26,7 +26,7 @@ def engine(name: str, *, mib: int = 4_000, alone: bool = True) -> PodBuilder:
 
 
 class PlayedEngines:
-    """The cluster with one replica of the allocator; `lead` gives it another one, which knows nothing."""
+    """The cluster with one replica of the allocator; `lead` replaces it by another one, which has no memory."""
 
     def __init__(self, nodes: Iterable[NodeBuilder]) -> None:
         self.nodes = list(nodes)
@@ -53,7 +53,7 @@ class PlayedEngines:
         harness.now, harness.wall = self.now, self.wall
 
     def passes(self, seconds: float = 1.0) -> None:
-        """So many seconds later, after two cycles."""
+        """This many seconds pass, with two cycles at the end."""
         self.replica.catch_up()
         self._turn(seconds)
         passes(self.replica, 0.0)
@@ -69,7 +69,7 @@ class PlayedEngines:
             self.says(key, self._condition("PodScheduled", False, "SchedulingGated"))
 
     def stores(self, pod: JSON) -> str:
-        """The pod is created now; its `namespace/name`."""
+        """The pod is created now. Returns its `namespace/name`."""
         key = pods.key(self.api.create(pod))
         self.api.pods[key]["metadata"]["creationTimestamp"] = moments.stamp(self.wall)
         self.api.change(key)
@@ -101,12 +101,12 @@ class PlayedEngines:
         return {key: share.node for key, share in found.items() if share is not None}
 
     def card(self, key: str) -> str:
-        """UUID of the card on which the pod has its share; empty without."""
+        """UUID of the card on which the pod has its share; empty if it has none."""
         share = pods.carried_allocation(self.api.pods[key])
         return share.containers[0].shares[0].uuid if share is not None else ""
 
     def starting(self) -> set[str]:
-        """The pods that start alone and are not ready, by what they say themselves."""
+        """The pods that start alone and are not ready, by their own status."""
         found = set()
         for key, each in self.api.pods.items():
             request = pods.holding(each) if pods.carried_allocation(each) is not None else None

@@ -1,6 +1,6 @@
 """
-Whatever engines, kubelets, tenants and leaders do: within the bound no two pods that start alone are starting on one
-card, and none waits forever.
+Whatever engines, kubelets, tenants and leaders do, no two pods that start alone are starting on one card within the
+bound, and none waits forever.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.unit.allocator.features.starts.engines import BOUND, PlayedEngines, e
 from tests.unit.allocator.harness import admitted, question
 
 _RESERVED = 40
-"""Turns of the bound in which nodes may be reserved for starving pods."""
+"""How many times the bound, during which nodes may be reserved for starving pods."""
 
 
 class StartHistory(RuleBasedStateMachine):
-    """Kubelets' and tenants' part by rules. What is judged is what pods on the API server have."""
+    """Rules for the part of kubelets and tenants. The checks use what pods on the API server have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class StartHistory(RuleBasedStateMachine):
         self.made = 0
         self.alone: set[str] = set()
         self.since: dict[str, float] = {}
-        """Of the pods that start alone and have a share: when they were placed, or their container started."""
+        """For pods that start alone and have a share: when they were placed, or their container started."""
         self.up: set[str] = set()
         self.restarts: dict[str, int] = {}
 
@@ -47,7 +47,7 @@ class StartHistory(RuleBasedStateMachine):
 
     @rule(alone=st.sampled_from((True, True, False)), stored=st.booleans())
     def admits(self, alone: bool, stored: bool) -> None:
-        """The webhook asks; where the pod is placed at once, it may be stored, or be refused after us."""
+        """The webhook asks. If the pod is placed at once, it may be stored, or be refused after our webhook."""
         made = engine(self._name(alone), alone=alone)
         answer = self.played.replica.controller.reserve(question(made, uid=f"r{self.made}"))
         if isinstance(answer, Placed) and stored:
@@ -108,7 +108,7 @@ class StartHistory(RuleBasedStateMachine):
         self.up.discard(key)
 
     def _look(self) -> None:
-        """Each pod that has its share now and had none before is the only one that is starting on its card."""
+        """Each pod that has just got its share is the only one that is starting on its card."""
         placed = self.played.placed()
         for key in self.alone & placed.keys() - self.since.keys():
             if pods.finished(self.played.api.pods[key]):
@@ -124,14 +124,14 @@ class StartHistory(RuleBasedStateMachine):
         self.played.replica.controller.check_invariants()
 
     def _waiting(self) -> dict[str, str]:
-        """The pods that wait for a neighbour, and what they are told."""
+        """The pods that wait for a neighbour, and their messages."""
         keys = [key for key in sorted(self.alone & self.played.api.pods.keys()) if not self.played.card(key)]
         assert all(names.GATE in pods.gates(self.played.api.pods[key]) for key in keys)
         text = Code.NEIGHBOUR_STARTING.row.text
         return {key: said for key in keys if text in (said := self.played.waits(key))}
 
     def teardown(self) -> None:
-        """Once the bound of all others is over, nobody waits for a neighbour, nor for a reserved node."""
+        """Once the bound of all others is over, no pod waits for a neighbour, or for a reserved node."""
         for _ in range(len(self.alone) + _RESERVED):
             self.played.passes(BOUND + 1)
             if not self._waiting():

@@ -1,4 +1,4 @@
-"""What is played of node agents follows each change of a collection, also where a watch was interrupted."""
+"""The simulated node agents follow each change of a collection, even after an interrupted watch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def thing(name: str) -> JSON:
 
 
 class _Collection:
-    """Each round lists these objects and then tells these changes; the last one lasts until it is closed."""
+    """Each round lists these objects and then reports these changes; the last round lasts until it is closed."""
 
     def __init__(self, *rounds: tuple[list[JSON], list[JSON]]) -> None:
         self._rounds = iter(rounds)
@@ -41,7 +41,7 @@ class _Collection:
 
 
 def seen_of(collection: _Collection, count: int) -> list[tuple[str, str]]:
-    """The first so many changes that are reacted to."""
+    """The first changes that it reacts to, up to this number."""
     found: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
     def react(happened: str, seen: JSON) -> None:

@@ -1,4 +1,4 @@
-"""What HAMi's stored objects say: cards that nodes report, and cards that pods hold."""
+"""Reading HAMi's stored objects: cards that nodes report, and cards that pods hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON = dict[str, Any]
 
 
 def pod(allocated: str | None, *, node: str = "n1", chosen: str = "n1") -> JSON:
-    """A pod on a node, of which this is written."""
+    """A pod on a node, with this annotation."""
     annotations = {hami.NODE: chosen, **({hami.ALLOCATED: allocated} if allocated is not None else {})}
     return {"metadata": {"name": "p", "annotations": annotations}, "spec": {"nodeName": node} if node else {}}
 
@@ -81,7 +81,7 @@ class _Stored:
         return body
 
     def annotations(self, name: str) -> JSON:
-        """What is written on an object."""
+        """The annotations written on an object."""
         found: JSON = self.objects[name]["metadata"]["annotations"]
         return found
 

@@ -1,4 +1,4 @@
-"""What KAI-Scheduler's stored objects say: the pods that hold shared cards, and the pods that share them."""
+"""Reading KAI-Scheduler's stored objects: the pods that hold shared cards, and the pods that share them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pod(name: str, *, group: str = "g", node: str = "n1", fraction: str = "0.1")
 
 
 def holder(name: str, card: str, *, group: str = "g", node: str = "n1") -> JSON:
-    """A pod that holds a card for a group; without a card it has not told it yet."""
+    """A pod that holds a card for a group; without a card it has not reported the card yet."""
     metadata = {"name": name, "labels": {kai.GROUP: group}, "annotations": {kai.RESERVED: card} if card else {}}
     return {"metadata": metadata, "spec": {"nodeName": node}}
 

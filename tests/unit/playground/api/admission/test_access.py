@@ -1,4 +1,4 @@
-"""RBAC: who may do what, and the questions about it."""
+"""RBAC: which users may do what, and the requests that ask about it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ ROBOT = User("system:serviceaccount:default:robot")
 
 
 def grant(api: Api, *rules: dict[str, Any], namespace: str = "") -> None:
-    """Let the service account default/robot do something, in a namespace or everywhere."""
+    """Allow the service account default/robot something, in a namespace or everywhere."""
     root = f"{ROOT}/namespaces/{namespace}" if namespace else ROOT
     prefix, kind = ("", "Role") if namespace else ("cluster", "ClusterRole")
     ok(api.call("POST", f"{root}/{prefix}roles", body={"metadata": {"name": "r"}, "rules": list(rules)}))

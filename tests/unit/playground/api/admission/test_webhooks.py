@@ -20,7 +20,7 @@ ADD_LABEL = {"op": "add", "path": "/metadata/labels", "value": {"hooked": "yes"}
 
 @pytest.fixture
 def clients() -> list[WebhookClient]:
-    """The callers that were made."""
+    """The callers that were created."""
     return []
 
 
@@ -35,7 +35,7 @@ def api(clock: Clock, clients: list[WebhookClient]) -> Api:
 
 @pytest.fixture
 def make(api: Api, clients: list[WebhookClient]) -> Iterator[MakeHook]:
-    """Start a hook that is reachable as a Service."""
+    """Start a hook that is reachable through a Service."""
     started: list[Hook] = []
 
     def start(answer: Answer, **about: Any) -> Hook:
@@ -286,7 +286,7 @@ def test_a_deletion_is_reviewed_with_the_old_object(api: Api, make: MakeHook) ->
 
 
 class Player:
-    """Calls webhooks without a network: the functions under the names of their Services."""
+    """Calls webhooks without a network: the functions by the names of their Services."""
 
     def __init__(self, **answers: Answer) -> None:
         self._answers = answers

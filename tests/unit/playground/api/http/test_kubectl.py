@@ -1,4 +1,4 @@
-"""An ordinary kubectl against the embedded API. The controllers' part is played by the tests themselves."""
+"""An ordinary kubectl with the embedded API. The tests themselves act as the controllers."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _SECONDS = 30
 
 
 def _found() -> str | None:
-    """Why the tests cannot run; None when they can."""
+    """Why the tests cannot run; None if they can."""
     if shutil.which("kubectl") is None:
         return "kubectl 1.30 or newer is not on PATH"
     text = subprocess.run(
@@ -52,7 +52,7 @@ class Kubectl:
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
     def __call__(self, *args: str, given: Any = None, fails: bool = False, user: User | None = None) -> str:
-        """Standard output of a command that must succeed; standard error of one that must fail."""
+        """Standard output of a command that must succeed, or standard error of one that must fail."""
         process = self.start(*args, user=user)
         out, err = process.communicate(json.dumps(given) if given is not None else None, timeout=_SECONDS)
         assert (process.returncode != 0) is fails, f"{args}: {out}{err}"

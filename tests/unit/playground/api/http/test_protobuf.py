@@ -7,7 +7,7 @@ from playground.api.http.protobuf import decode
 
 
 def field(number: int, content: bytes | int) -> bytes:
-    """One field of a message; lengths and numbers below 128 only."""
+    """One field of a message; only lengths and numbers below 128."""
     if isinstance(content, int):
         return bytes([number << 3, content])
     return bytes([number << 3 | 2, len(content)]) + content

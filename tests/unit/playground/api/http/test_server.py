@@ -131,7 +131,7 @@ def test_stopping_ends_watches(server: HttpsServer) -> None:
         connection.request("GET", f"{EVERY_POD}?watch=1", headers=headers)
         answer = connection.getresponse()
         server.stop()
-        with contextlib.suppress(http.client.IncompleteRead, OSError):  # the cut may fall into a TLS record
+        with contextlib.suppress(http.client.IncompleteRead, OSError):  # the cut may be inside a TLS record
             assert answer.read() == b""
 
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions and the kinds that they bring."""
+"""CustomResourceDefinitions and the kinds that they add."""
 
 from typing import Any
 

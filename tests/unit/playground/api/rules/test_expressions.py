@@ -1,4 +1,4 @@
-"""Expressions of CEL: the short cuts of an evaluation change no value."""
+"""CEL expressions: the shortcuts of the evaluation do not change any value."""
 
 import itertools
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ NAMESPACES = [None, {"metadata": {"name": "team", "labels": {"gpufraction.io/inj
 
 
 def judged(spec: JSON, variables: JSON) -> Iterator[tuple[str, JSON]]:
-    """A policy's expressions in their order, each with the variables that it is given."""
+    """A policy's expressions in order, each with the variables that it gets."""
     for each in spec.get("matchConditions") or ():
         yield each["expression"], variables
     found: JSON = {}
@@ -119,7 +119,7 @@ def judged(spec: JSON, variables: JSON) -> Iterator[tuple[str, JSON]]:
 
 
 def in_any_order(value: Any) -> Any:
-    """The library gives the keys of a map in an order of its own, which differs from call to call."""
+    """The library returns the keys of a map in its own order, which differs from call to call."""
     return sorted(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else value
 
 
@@ -130,7 +130,7 @@ def test_the_shipped_policies_say_the_same_by_short_cuts(spec: JSON) -> None:
         for text, variables in judged(spec, {"params": None, **about}):
             expected = in_any_order(execute(text, variables))
             evaluation = Evaluation(variables)
-            seen = [in_any_order(evaluation.value(text)) for _ in range(2)]  # the second time as remembered
+            seen = [in_any_order(evaluation.value(text)) for _ in range(2)]  # the second time from memory
             assert seen == [expected, expected], text
 
 
@@ -140,7 +140,7 @@ CONSTANTS = st.sampled_from(["null", "true", "1", "'v'", "'object.a'", "[1, 'v']
 
 
 def paths_of(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Expressions that read something of these."""
+    """Expressions that read a part of these."""
     return st.one_of(
         st.tuples(values, NAMED).map(lambda pair: f"{pair[0]}.{pair[1]}"),
         st.tuples(values, NAMED).map(lambda pair: f"{pair[0]}['{pair[1]}']"),
@@ -148,7 +148,7 @@ def paths_of(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def composed(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Larger expressions of these."""
+    """Larger expressions built from these."""
     operators = st.sampled_from(["&&", "||", "==", "!=", "in"])
     return st.one_of(
         st.tuples(parts, operators, parts).map(lambda three: f"({three[0]} {three[1]} {three[2]})"),

@@ -1,4 +1,4 @@
-"""What decoding makes of fields it does not know, of nulls and of values of another type."""
+"""How decoding treats unknown fields, nulls and values of another type."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a pod must be, and what may change on it."""
+"""What a pod must be, and which changes to it are allowed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A store's observer, and its way back to an earlier state."""
+"""A store's observer, and the return of a store to an earlier state."""
 
 import itertools
 import queue
@@ -95,7 +95,7 @@ def test_a_restored_store_knows_no_history(api: Api) -> None:
 
 
 def test_a_watch_that_knows_more_than_the_backup_misses_what_is_done_again(api: Api) -> None:
-    """The reason why a backup is restored with a higher revision."""
+    """This is why a backup is restored with a higher revision."""
     state = api.store.snapshot()
     create_pod(api, name="before")
     newest = str(api.store.revision)
@@ -137,7 +137,7 @@ def test_a_restored_cluster_counts_what_it_has(api: Api) -> None:
     create_pod(api, name="b")
     api.restore(full)
     assert refusal(api.call("POST", PODS, body=pod("c")))[0] == 403
-    assert api.store.revision == full.revision  # nothing had to be written to count again
+    assert api.store.revision == full.revision  # no write is needed to count again
 
 
 @pytest.mark.parametrize("path", [EVERY_POD, f"{PODS}/web"])

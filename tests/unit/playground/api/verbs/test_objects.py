@@ -1,4 +1,4 @@
-"""Create, read, update: the life of an object before anyone deletes it."""
+"""Create, read, update: the life of an object before it is deleted."""
 
 from playground.api.api import Api
 from tests.unit.playground.api.conftest import Clock

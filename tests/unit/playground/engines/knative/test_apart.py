@@ -1,4 +1,4 @@
-"""A program in a network namespace of its own has every port to itself, and reaches one port out here."""
+"""A program in its own network namespace has every port to itself, and reaches one port outside it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ except ConnectionRefusedError:
 
 @contextlib.contextmanager
 def echo() -> Iterator[int]:
-    """A port that answers one connection with what it gets, in capitals."""
+    """A port that answers one connection with what it receives, in uppercase."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -57,6 +57,6 @@ def test_a_program_apart_has_all_ports_to_itself_and_reaches_one_out_here() -> N
 
 
 def may_unshare() -> bool:
-    """Whether a process of this user gets a user namespace and a network namespace."""
+    """Whether a process of this user can get a user namespace and a network namespace."""
     call = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({apart.NEW_USER | apart.NEW_NETWORK}))"
     return subprocess.run((sys.executable, "-c", call), check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""The cache under any interleaving of the watch with the answers to our own writes."""
+"""The cache with any interleaving of the watch and the answers to our own writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def thing(name: str, uid: int, version: int, owner: str) -> JSON:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[JSON]:
-    """Watch events as a server sends them: one order for all, a deleted name comes back with another uid."""
+    """Watch events as a server sends them: one order for all, and a deleted name comes back with another uid."""
     events: list[JSON] = []
     alive: dict[str, int] = {}
     for version in range(1, draw(st.integers(1, 15)) + 1):
@@ -53,7 +53,7 @@ def state(events: list[JSON]) -> dict[str, JSON]:
 
 @given(histories(), st.data())
 def test_what_the_cache_holds_is_the_servers_state(events: list[JSON], data: Any) -> None:
-    """Answers may be taken in before or long after the watch tells of them; handlers see the same objects."""
+    """Answers may be taken in before the watch reports them, or long after; handlers see the same objects."""
     known, handled = cache(), dict[str, JSON]()
 
     def handler(old: JSON | None, new: JSON | None) -> None:

@@ -64,7 +64,7 @@ def test_bounds(spec: JSON, want: Bounds) -> None:
 def test_a_rolling_update_keeps_its_bounds_and_ends(
     desired: int, surge: int, unavailable: int, olds: list[int], data: Any
 ) -> None:
-    """Whatever becomes available when: never too many pods are requested, never too few left, and it arrives."""
+    """Whenever pods become available, there are never too many or too few pods, and the update ends."""
     limits = Bounds(desired, surge, min(max(unavailable, 0 if surge else 1), desired))
     wanted = {"new": 0, **{f"old{i}": min(n, desired) for i, n in enumerate(olds)}}
     available = dict(wanted)
@@ -79,7 +79,7 @@ def test_a_rolling_update_keeps_its_bounds_and_ends(
             assert left >= desired - limits.unavailable or left == sum(s.available for s in sizes.values())
         for name in wanted:
             missing = wanted[name] - min(available[name], wanted[name])
-            # After a while everything that is requested becomes available, so that the update can end.
+            # After a while every requested pod becomes available, so that the update can end.
             came = missing if step > 20 else data.draw(st.integers(0, missing))
             available[name] = min(available[name], wanted[name]) + came
     assert wanted == {name: desired if name == "new" else 0 for name in wanted}

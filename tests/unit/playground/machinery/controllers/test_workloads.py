@@ -1,4 +1,4 @@
-"""Deployments and Jobs behind the real API server."""
+"""Deployments and Jobs on the real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kubelets' stand-in could not tell a busy API server it tells again, as kubelets do."""
+"""What the simulated kubelets could not tell a busy API server they tell it again, as kubelets do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUSY = 503, {"kind": "Status", "reason": "ServiceUnavailable", "message": "try a
 
 
 class Busy:
-    """An API server that takes every write to a pod by a kubelet only when it is sent for the third time."""
+    """An API server that accepts every write to a pod by a kubelet only at the third attempt."""
 
     def __init__(self, api: Api) -> None:
         self._api, self._lock = api, threading.Lock()

@@ -95,5 +95,5 @@ def test_resolve(case: Case) -> None:
 
 @given(st.text(alphabet="$()AB ", max_size=20))
 def test_expand_leaves_what_is_not_defined(text: str) -> None:
-    """Without variables nothing but `$$` changes."""
+    """Without variables only `$$` changes."""
     assert expand(text, {}).replace("$", "") == text.replace("$", "")

@@ -1,4 +1,4 @@
-"""A kubelet writes the conditions of its own types; what others have written meanwhile stays."""
+"""A kubelet writes only conditions of its own types; conditions that others have written meanwhile stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHERS = "example.com/Allocated"
 
 
 class Racing:
-    """An API server to which somebody else writes a condition right before a kubelet's write arrives."""
+    """An API server to which another client writes a condition right before a kubelet's write arrives."""
 
     def __init__(self, api: Api) -> None:
         self._api, self._lock = api, threading.Lock()

@@ -1,4 +1,4 @@
-"""A node whose kubelet was away catches up with what was due meanwhile."""
+"""A node whose kubelet was away catches up with what became due meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.unit.playground.machinery.driving import PODS, Cluster, pod
 
 NODE = "/api/v1/nodes/n1"
 LATER, PASSED = "30", 60.0
-"""Seconds after which the pod starts or ends, more than a test takes; and those by which the clock is put ahead."""
+"""
+Seconds after which the pod starts or ends, longer than a test takes; and the seconds by which the clock is moved ahead.
+"""
 MOMENT = 0.2
 
 
@@ -26,15 +28,15 @@ class Aside:
         self.cluster.nodes("n1")
 
     def fails(self) -> None:
-        """The node's kubelet is away, and what was due meanwhile is due."""
+        """The node's kubelet goes away, and what is due in this time becomes due."""
         self.cluster.machinery.fail_node("n1")
         self.cluster.condition(NODE, "Ready", "Unknown")
         self._ahead += PASSED
-        self.cluster.machinery.fail_node("n1")  # a kubelet with something to do looks at the clock
+        self.cluster.machinery.fail_node("n1")  # a kubelet with something to do reads the clock
         time.sleep(MOMENT)
 
     def returns(self, phase: str) -> None:
-        """The kubelet is back, and the pod comes to this phase."""
+        """The kubelet comes back, and the pod reaches this phase."""
 
         def there() -> bool:
             self._ahead += PASSED  # it may have seen the pod as late as this

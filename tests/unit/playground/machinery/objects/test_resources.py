@@ -18,7 +18,7 @@ HOLDINGS = st.builds(
 
 @given(st.lists(st.tuples(POD_NAMES, st.one_of(st.none(), HOLDINGS)), max_size=30))
 def test_an_account_is_the_sum_of_what_is_held(steps: list[tuple[str, Holding | None]]) -> None:
-    """Whatever is booked and released in whatever order, twice or never."""
+    """This holds for bookings and releases in any order, also repeated or missing ones."""
     account, held = Account(), dict[str, Holding]()
     for name, holding in steps:
         if holding is None:

@@ -1,4 +1,4 @@
-"""Scheduler and kubelet behind the real API server."""
+"""Scheduler and kubelet on the real API server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.playground.machinery.driving import JSON_PATCH, PODS, Cluster, p
 
 
 def publish(cluster: Cluster, node: str, amount: str) -> None:
-    """What a node agent does: capacity only."""
+    """What a node agent does: it writes only the capacity."""
     cluster.merge(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {GPU_MEMORY: amount}}})
     cluster.wait(
         lambda: cluster.do("GET", f"/api/v1/nodes/{node}")["status"]["allocatable"].get(GPU_MEMORY) == amount,
@@ -138,7 +138,7 @@ def test_a_container_sees_what_its_annotation_says(cluster: Cluster) -> None:
 
 
 def states(found: JSON) -> list[JSON]:
-    """Of the containers of a pod, as far as the kubelet has written them."""
+    """The states of a pod's containers, as far as the kubelet has written them."""
     return [each["state"] for each in found["status"].get("containerStatuses", [])]
 
 
@@ -182,7 +182,7 @@ def test_the_pods_of_a_deleted_node_go_with_it(cluster: Cluster) -> None:
 
 
 def test_no_node_is_ever_overcommitted_under_churn(cluster: Cluster) -> None:
-    """More pods than fit, deleted and bound past the scheduler at random; at rest everything adds up."""
+    """More pods than fit, some deleted and some bound without the scheduler at random; at rest everything adds up."""
     draw = random.Random(7)
     cluster.nodes("n1", "n2", cpu="4")
     names = [f"p{i}" for i in range(40)]
