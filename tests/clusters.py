@@ -14,11 +14,17 @@ from typing import Any
 
 import pytest
 
+from contract import names
+from contract.encoding import resourceclaims
 from playground.api.api import SERVER_VERSION
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.realapi.components import ENVIRONMENT, Assets, assets_of
 from playground.realapi.real import Real
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.errors import KubeInvalid
 
 GpusOf = Callable[[str], NodeGpus]
 
@@ -87,3 +93,25 @@ def control_planes(*, long: bool = False, version: str = SERVER_VERSION) -> list
         pytest.param(ours, id="embedded", marks=[pytest.mark.long] if long else []),
         pytest.param(real, id="real", marks=[pytest.mark.realcluster, *skipped]),
     ]
+
+
+def allow_claims(kube: Kube, namespace: str = "default") -> None:
+    """
+    Label the namespace so that its pods may request shares by ResourceClaims, and wait until policies see the label.
+
+    The API server takes a policy's namespace from a cache, which on a busy machine is late.
+    """
+    labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
+    kube.patch_merge(paths.namespaces(namespace), labels)
+    exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "1Gi"}}}
+    spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
+    probe = {"apiVersion": resourceclaims.API, "kind": "ResourceClaimTemplate", "metadata": {"name": "probe"}}
+
+    def accepted() -> bool:
+        try:
+            kube.create(paths.resourceclaimtemplates(namespace), {**probe, "spec": spec}, {"dryRun": "All"})
+        except KubeInvalid:
+            return False
+        return True
+
+    wait_for(accepted, f"namespace {namespace} may not request by ResourceClaims", 30)

@@ -18,7 +18,7 @@ from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.engines.programs import folder_of
 from tests.cluster.engines.test_kueue_check import V100, check_queue, messages, submit
-from tests.clusters import real
+from tests.clusters import allow_claims, real
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
@@ -43,8 +43,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
         ) as cluster,
         kueue.running(cluster, folder, directory / "kueue", MAPPED) as found,
     ):
-        labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
-        cluster.kube.patch_merge(paths.namespaces("default"), labels)
+        allow_claims(cluster.kube)
         template(cluster, "20gi", "20Gi")
         check_queue(found, {"cpu": "20", "memory": "40Gi", CARDS: "3"})
         yield cluster, found

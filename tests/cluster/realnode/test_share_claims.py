@@ -19,6 +19,7 @@ from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.realnode.cluster import JSON, RealNodeCluster, container
 from tests.cluster.realnode.test_container_view import share
 from tests.cluster.realnode.ways import Way
+from tests.clusters import allow_claims
 
 pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 TEMPLATE, CLAIM, CHOICE = "4gi", "together", "choice"
@@ -30,8 +31,7 @@ def asking(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
     The node in a cluster whose namespace may request by claims. It has a template and a claim for 4 GiB, and a template
     of two alternatives for that, of which only the second names an existing card.
     """
-    labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
-    real.kube.patch_merge(paths.namespaces("default"), labels)
+    allow_claims(real.kube)
     exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "4Gi"}}}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
     choices = [{"name": model.lower(), **exactly, "selectors": [selecting(model)]} for model in ("A100", "T4")]

@@ -29,7 +29,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.acceptance.guides import ROOT, Reader
 from tests.cluster.system import invariants
-from tests.clusters import control_planes
+from tests.clusters import allow_claims, control_planes
 
 JSON = dict[str, Any]
 pytestmark = [pytest.mark.system, pytest.mark.kubectl, pytest.mark.timeout(600)]
@@ -52,8 +52,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with Cluster(
         directory=directory, nodes=NODES, components=("resourceclaims",), control_plane=request.param
     ) as running:
-        labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
-        running.kube.patch_merge(paths.namespaces("default"), labels)
+        allow_claims(running.kube)
         template(running, "share", SHARE)
         yield running
 

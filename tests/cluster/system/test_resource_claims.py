@@ -20,7 +20,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from tests.cluster.system import invariants
-from tests.clusters import control_planes
+from tests.clusters import allow_claims, control_planes
 
 JSON = dict[str, Any]
 pytestmark = pytest.mark.system
@@ -45,8 +45,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         control_plane=request.param,
         namespaces=("default", "unlabelled"),
     ) as cluster:
-        labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
-        cluster.kube.patch_merge(paths.namespaces("default"), labels)
+        allow_claims(cluster.kube)
         for node in ("dra", "large"):
             wait_for(partial(by_claim, cluster, node), "the agent does not publish its delivery", 30)
         yield cluster
