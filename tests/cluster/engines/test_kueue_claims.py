@@ -51,11 +51,15 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
 
 def template(cluster: Cluster, name: str, memory: str) -> None:
     exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": memory}}}
+    template_of(cluster, name, {"name": "gpu", "exactly": exactly})
+
+
+def template_of(cluster: Cluster, name: str, request: JSON) -> None:
     body = {
         "apiVersion": resourceclaims.API,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
     }
     cluster.kube.create(paths.resourceclaimtemplates("default"), body)
 
@@ -97,3 +101,27 @@ def test_a_template_that_is_missing_is_named_and_may_come(beside: tuple[Cluster,
     wait_for(lambda: messages(beside[1], uid), "Kueue has made no Workload", 60)
     template(cluster, "later", "4Gi")
     scenarios.settled(cluster.kube, 1, running=1)
+
+
+SHARE = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "4Gi"}}}
+OURS = {"cel": {"expression": "device.driver == 'gpufraction.io'"}}
+REFUSED = {
+    "selectors": (
+        {"name": "gpu", "exactly": {**SHARE, "selectors": [OURS]}},
+        "0 device(s) match in the cluster but 1 requested",
+    ),
+    "alternatives": (
+        {"name": "gpu", "firstAvailable": [{"name": "one", **SHARE}]},
+        "FirstAvailable device selection is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_kueue_admits_no_job_whose_template_has(beside: tuple[Cluster, Kueue], cluster: Cluster, what: str) -> None:
+    """Kueue refuses these by itself, as docs/kueue.md says: it looks for the cards in ResourceSlices."""
+    request, message = REFUSED[what]
+    template_of(cluster, what, request)
+    uid = submit(cluster, what, 1, pod("p").uses("gpu", template=what).needs(cpu="10m", memory="16Mi"))
+    told(beside[1], uid, message)
+    assert scenarios.all_pods(cluster.kube) == []
