@@ -7,6 +7,7 @@ The table is that of `kubectl gpufraction check`; a test holds the committed pag
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,63 +19,60 @@ _HEAD = """\
 <!-- Made by `python -m release.traps`; change the code, not this page. -->
 # Programs that create pods and nodes
 
-Most pods are created by programs. This page lists the programs that `kubectl gpufraction check` looks for, how it finds
-each of them, how each one treats a pod that waits for its share, and what keeps a share from a pod. The check names a
-trap only if its condition holds in your cluster, as far as you may read it, and only for namespaces that are served.
+Most pods are created by programs. See how each program treats a pod that waits for its share, and what to set.
+`kubectl gpufraction check` names those traps whose condition holds in your cluster, in namespaces that are served.
 
-## How they are found
-
-| program | found by |
-|---|---|
-"""
-_TRAPS = """
 ## Traps
 
-| program | the trap applies if | what happens | what to set | page |
-|---|---|---|---|---|
+| program | if | then | what to set |
+|---|---|---|---|
+"""
+_FOUND = """
+## How they are found
+
+{how}
+
+| program | a Deployment with |
+|---|---|
 """
 _FOOT = """
-## What it reads
+The check lists the objects of a program with your rights. To find Deployments, you need the right to list them in all
+namespaces. It reads the ConfigMaps that the table names and no Secret, so it cannot know a hub's settings.
 
-Everyone may read which kinds are served. To find the other programs you need the right to list Deployments of all
-namespaces. The check lists the objects of a program with your rights, and reads the ConfigMaps that the table names. It
-reads no Secret, so it cannot know a hub's settings.
-
-JobSet, LeaderWorkerSet, Kubeflow Trainer, Kueue, KubeRay, Argo Workflows, JupyterHub, Knative Serving, Cluster
-Autoscaler and Karpenter run in [tests](../testing.md) alongside gpufraction. The rows about the other programs are
-based on their documentation, and not all of it was checked in their sources. Each trap is tested with an object to
-which it applies, and with one to which it does not apply.
+Each trap is tested with an object to which it applies, and with one to which it does not apply. The rows about Argo CD,
+Tekton, Airflow and KServe are based on documentation, not all of it checked in sources; the other programs run in
+[tests](../testing.md) alongside gpufraction.
 """
 
 
 def page() -> str:
     """The whole page."""
-    found = [(each.name, _how(each)) for each in PROGRAMS if not each.always]
-    traps = [(each.name, trap.when, trap.what, trap.cure, _link(trap)) for each in PROGRAMS for trap in each.traps]
-    return _HEAD + _table(found) + _TRAPS + _table(traps) + _FOOT
+    traps = [(_link(each.name, trap), trap.when, trap.what, trap.cure) for each in PROGRAMS for trap in each.traps]
+    kinds = ", ".join(f"`{each.kind}`" for each in PROGRAMS if each.kind)
+    how = (
+        f"The check finds a program by a kind that the API server serves: {kinds}. It finds the others by a Deployment:"
+    )
+    found = [(each.name, _deployment(each)) for each in PROGRAMS if not each.kind and not each.always]
+    return _HEAD + _table(traps) + _FOUND.format(how=textwrap.fill(how, 120)) + _table(found) + _FOOT
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _how(program: OtherProgram) -> str:
-    if program.kind:
-        return f"the kind `{program.kind}` is served"
+def _deployment(program: OtherProgram) -> str:
+    """What a Deployment of the program has."""
     labels = [
         f"the labels {each}"
         for each in (" and ".join(f"`{key}: {value}`" for key, value in each.items()) for each in program.labels)
     ]
     images = [f"an image named `{each}`" for each in program.images]
-    return f"a Deployment with {', or '.join([*images, *labels])}"
+    return ", or ".join([*images, *labels])
 
 
-def _link(trap: Trap) -> str:
-    """A link to the trap's own page, where that is another one than this."""
-    if trap.page == PAGE:
-        return ""
-    target = os.path.relpath(trap.page, Path(PAGE).parent)
-    return f"[{Path(target).stem}]({target})"
+def _link(name: str, trap: Trap) -> str:
+    """The program's name, as a link to the trap's own page where that is another one than this."""
+    return name if trap.page == PAGE else f"[{name}]({os.path.relpath(trap.page, Path(PAGE).parent)})"
 
 
 def main() -> int:

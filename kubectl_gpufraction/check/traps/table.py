@@ -83,7 +83,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
             ),
             Trap(
                 when="a JobSet has `startupPolicyOrder: InOrder` and `gpufraction.io/gang-minimum`",
-                what="its gang is never complete, since the next Job is created only when the one before is ready",
+                what="its gang is never complete: the next Job is created only when the one before is ready",
                 cure="`gpufraction.io/gang: none` in its pod templates",
                 applies=conditions.starts_in_order,
                 kinds=("jobsets.jobset.x-k8s.io",),
@@ -110,8 +110,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         _TRAINJOBS,
         traps=(
             Trap(
-                when="a TrainJob of several nodes requests shares, and its runtime does not say how many pods start "
-                "together",
+                when="a TrainJob of several nodes with shares does not say how many start together",
                 what="its pods get their shares one by one, and those with a share hold it until the last one starts",
                 cure="`gpufraction.io/gang-minimum` in the runtime's pod template, or `gpufraction.io/gang: none` if "
                 "that is meant",
@@ -131,8 +130,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
             ),
             Trap(
                 when="a TrainJob with `activeDeadlineSeconds` requests a share",
-                what="the time that its pods wait for their shares is part of it, so the TrainJob may fail before they "
-                "start",
+                what="the wait for shares counts, so the TrainJob may fail before its pods start",
                 cure="a longer `activeDeadlineSeconds`",
                 applies=conditions.trainjob_deadline,
                 kinds=(_TRAINJOBS,),
@@ -256,7 +254,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         traps=(
             Trap(
                 when="a Workflow with `activeDeadlineSeconds` requests a share",
-                what="the time that its pods wait for their shares counts, so it may fail before they start",
+                what="the wait for shares counts, so it may fail before its pods start",
                 cure="a longer `spec.activeDeadlineSeconds`, or `activeDeadlineSeconds` of the template, which counts "
                 "only for its own pod",
                 applies=conditions.workflow_deadline,
@@ -288,8 +286,8 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         traps=(
             Trap(
                 when="a Task requests a share, and `coschedule` in `feature-flags` is not `disabled`",
-                what="for a PipelineRun with a shared volume, the affinity assistant chooses the node before the "
-                "share is chosen, so a task waits if that node has no room",
+                what="for a PipelineRun with a shared volume, the affinity assistant chooses the node first, so a task "
+                "waits if that node has no room",
                 cure="`coschedule: disabled` in the ConfigMap `tekton-pipelines/feature-flags`",
                 applies=conditions.affinity_assistant,
                 kinds=("tasks.tekton.dev", "taskruns.tekton.dev"),
@@ -313,7 +311,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
             Trap(
                 when="a pod of the KubernetesExecutor has a share",
                 what="the scheduler deletes a worker's pod that is not running after 600 s by default, and creates "
-                "another one, which is last in the queue; after the third one the task fails",
+                "another one, last in the queue; after the third one the task fails",
                 cure="`task_queued_timeout` in `[scheduler]` of Airflow's configuration",
                 applies=conditions.executor_pod,
                 kinds=(PODS,),

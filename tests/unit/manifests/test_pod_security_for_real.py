@@ -121,7 +121,7 @@ def left(cluster: RealCluster) -> list[tuple[str, str]]:
 def former_agent() -> tuple[str, str]:
     """The commands of docs/operations.md that remove a former agent, before the upgrade and after it."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    [section] = re.findall(r"\*\*From a version whose agent ran in (?:.+\n)+\n((?:    .*\n)+)", page)
+    [section] = re.findall(r"\*\*A version whose agent ran in (?:.+\n)+\n((?:    .*\n)+)", page)
     commands = [line.strip() for line in section.splitlines()]
     return commands[0], commands[-1]
 

@@ -297,7 +297,7 @@ def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
     def whole(namespace: str, pod: str, number: int, container: str = "main") -> dict[str, str]:
         return of(namespace, pod, number, container=container, node="a", model="Tesla T4")
 
-    everyone, alone, teams, watts = joins()
+    everyone, alone, watts = joins()
     comes_to(
         tmp_path,
         series,
@@ -308,7 +308,6 @@ def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
         (whole("team-b", "alone", 2, "side"), 900),
     )
     comes_to(tmp_path, series, alone, (of("team-b", "alone", 2, node="a"), 900))
-    comes_to(tmp_path, series, teams, ({"namespace": "team-a"}, 1500), ({"namespace": "team-b"}, 1200))
     comes_to(
         tmp_path,
         series,

@@ -241,7 +241,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         ),
     ),
     "Kubeflow Trainer: its deadline": (
-        "so the TrainJob may fail before they start",
+        "so the TrainJob may fail before its pods start",
         (training(trainjob(activeDeadlineSeconds=600), runtime(GANG)),),
         (
             training(trainjob(), runtime(GANG)),
@@ -369,7 +369,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         (there(DEPLOYMENTS, CA, deployments=(ours(ASKS),), options=POOL), there(DEPLOYMENTS, deployments=(ours(),))),
     ),
     "Argo Workflows": (
-        "it may fail before they start",
+        "it may fail before its pods start",
         (
             there(ARGO, workflow()),
             there(ARGO, besides={"cronworkflows.argoproj.io": (item({"workflowSpec": workflow()["spec"]}),)}),
