@@ -17,14 +17,15 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
-from tests.clusters import only_real
+from tests.clusters import allow_claims, only_real
 from tests.stress.storm.conftest import FAST_ELECTION
 from tests.stress.storm.storm import Storm, made
 from tests.stress.storm.test_claims_storm import NODES, delivering
 
 pytestmark = pytest.mark.storm
 JSON = dict[str, Any]
-TEMPLATES = {"small": {"memory": "1Gi"}, "middle": {"memory": "6Gi", "cores": "20"}, "whole": {}}
+MODEL = "A10"
+"""The model of every card here."""
 ALONE = tuple(f"together-{at}" for at in range(4))
 """Standalone claims, each used by several pods."""
 
@@ -41,10 +42,9 @@ def asking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         components=(*DEFAULT_COMPONENTS, "delivery-dra", "resourceclaims"),
         control_plane=request.param,
     ) as cluster:
-        labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
-        cluster.kube.patch_merge(paths.namespaces("default"), labels)
-        for name, amounts in TEMPLATES.items():
-            create(cluster, paths.resourceclaimtemplates("default"), name, {"spec": {"spec": asks(amounts)}})
+        allow_claims(cluster.kube)
+        for name, spec in TEMPLATES.items():
+            create(cluster, paths.resourceclaimtemplates("default"), name, {"spec": {"spec": spec}})
         for name in ALONE:
             create(cluster, paths.resourceclaims("default"), name, {"spec": asks({"memory": "3Gi"})})
         wait_for(lambda: delivering(cluster) == 2, "the agents do not publish their delivery", 60)
@@ -56,6 +56,35 @@ def asks(amounts: JSON) -> JSON:
     capacity = {"capacity": {"requests": amounts}} if amounts else {}
     exactly = {"deviceClassName": str(names.SHARE_CLASS), **capacity}
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+def selecting(model: str) -> JSON:
+    """A selector of cards of a model."""
+    return {"cel": {"expression": f"device.attributes['gpufraction.io'].productName.contains('{model}')"}}
+
+
+def choice() -> JSON:
+    """A claim for a share of a model that is not there, or else of one that is."""
+    exactly = asks({"memory": "2Gi"})["devices"]["requests"][0]["exactly"]
+    models = [{"name": model.lower(), **exactly, "selectors": [selecting(model)]} for model in ("H100", MODEL)]
+    return {"devices": {"requests": [{"name": "gpu", "firstAvailable": models}]}}
+
+
+def pair() -> JSON:
+    """A claim for two cards of one model."""
+    request = asks({"memory": "2Gi"})["devices"]["requests"][0]
+    request["exactly"] |= {"count": 2, "selectors": [selecting(MODEL)]}
+    alike = {"matchAttribute": "gpufraction.io/productName", "requests": ["gpu"]}
+    return {"devices": {"requests": [request], "constraints": [alike]}}
+
+
+TEMPLATES = {
+    "small": asks({"memory": "1Gi"}),
+    "middle": asks({"memory": "6Gi", "cores": "20"}),
+    "whole": asks({}),
+    "choice": choice(),
+    "pair": pair(),
+}
 
 
 def create(cluster: Cluster, path: str, name: str, body: JSON) -> None:
@@ -136,9 +165,10 @@ def running(cluster: Cluster) -> list[JSON]:
     return [each for each in found if (request := pods.admitted(each)) and request.own_claims]
 
 
-@pytest.mark.timeout(900)
-def test_a_storm_of_120_pods_that_ask_by_claims(asking: Cluster) -> None:
-    storm = Storm(asking, pods=120, deleted=0.4, seed=21, make=by_claim)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("size", [120, 1000])
+def test_a_storm_of_pods_that_ask_by_claims(asking: Cluster, size: int) -> None:
+    storm = Storm(asking, pods=size, deleted=0.4, seed=21, make=by_claim)
     storm.blow()
     check(asking, storm)
     used = [claim_of(each) for each in running(asking)]
