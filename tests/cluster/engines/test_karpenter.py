@@ -170,6 +170,17 @@ def test_a_pod_that_is_deleted_while_it_waits_brings_no_node(b: Beside) -> None:
 
 
 @by_default
+def test_a_node_comes_once_the_limit_of_its_pool_is_raised(b: Beside) -> None:
+    b.karpenter.limit({"cpu": "0"})
+    b.create("patient")
+    b.waits_for("patient", PodReason.NODE_REQUESTED)
+    b.await_event("exceed limits for nodepool")
+    b.karpenter.limit(None)
+    b.all_run(1)
+    assert len(b.fleet.names) == 1
+
+
+@by_default
 def test_by_default_karpenter_moves_a_share_to_remove_its_node(b: Beside) -> None:
     two_nodes_with_a_share_each(b)
     b.has_nodes(1)
