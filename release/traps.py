@@ -40,9 +40,9 @@ Everyone may read which kinds are served. To find the other programs you need th
 namespaces. The check lists the objects of a program with your rights, and reads the ConfigMaps that the table names. It
 reads no Secret, so it cannot know a hub's settings.
 
-JobSet, LeaderWorkerSet, Kubeflow Trainer, Kueue, KubeRay, Argo Workflows, JupyterHub, Knative Serving, KServe, Cluster
-Autoscaler and Karpenter run in [tests](../testing.md) alongside gpufraction. The rows about the other programs are
-based on their documentation, and not all of it was checked in their sources. Each trap is tested with an object to
+JobSet, LeaderWorkerSet, Kubeflow Trainer, Kueue, KubeRay, Argo Workflows, JupyterHub, Knative Serving, KServe, Airflow,
+Cluster Autoscaler and Karpenter run in [tests](../testing.md) alongside gpufraction. The rows about the other programs
+are based on their documentation, and not all of it was checked in their sources. Each trap is tested with an object to
 which it applies, and with one to which it does not apply.
 """
 

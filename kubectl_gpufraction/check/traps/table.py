@@ -211,8 +211,8 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         traps=(
             Trap(
                 when="an InferenceService in Standard mode requests a share",
-                what="it is reported as not ready, although its older revision serves, if the pod of a new one waits for "
-                "more than 600 s; the pod still starts",
+                what="it is reported as not ready, although its older revision serves, if the pod of a new one waits "
+                "for more than 600 s; the pod still starts",
                 cure="`deploymentStrategy: {type: Recreate}` in its predictor if there is no room for both revisions; "
                 "KServe sets the time itself",
                 applies=conditions.inference_asks,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from contract import names, pods
 from contract.reasons.pods import PodEventReason, PodReason
+from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
@@ -64,6 +66,14 @@ def running(cluster: Cluster) -> int:
 def booked(cluster: Cluster) -> list[str]:
     """The program's pods that have a share."""
     return [each["metadata"]["name"] for each in members(cluster) if names.ALLOCATION in pods.annotations_of(each)]
+
+
+def explained(cluster: Cluster) -> str:
+    """What the plugin says of the only pod that waits."""
+    (name,) = (each["metadata"]["name"] for each in there(cluster) if scenarios.waits(each))
+    out = io.StringIO()
+    main(["explain", name, "--kubeconfig", str(cluster.kubeconfig)], out=out, environment={})
+    return out.getvalue()
 
 
 def events_of(cluster: Cluster, path: str) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from contract import names
-from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines.knative import serving as knative
@@ -18,6 +16,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import pod
+from tests.cluster.engines.owned import explained
 from tests.cluster.engines.programs import folder_of
 from tests.cluster.system import invariants
 
@@ -156,14 +155,6 @@ def test_a_service_with_a_least_scale_waits_beyond_its_progress_deadline(serving
     free_a_card(full)
     await_state(serving, full, "Running")
     wait_for(lambda: is_configured(serving) == "True", lambda: everything(serving, full))
-
-
-def explained(cluster: Cluster) -> str:
-    """What the plugin says of the pod that waits."""
-    (name,) = (each["metadata"]["name"] for each in scenarios.all_pods(cluster.kube) if scenarios.waits(each))
-    out = io.StringIO()
-    main(["explain", name, "--kubeconfig", str(cluster.kubeconfig)], out=out, environment={})
-    return out.getvalue()
 
 
 def has_timed_out(cluster: Cluster) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from contract import names
-from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kserve
@@ -20,6 +18,7 @@ from tests.cluster.engines.owned import (
     booked,
     cleared,
     events_of,
+    explained,
     leave,
     members,
     occupy,
@@ -143,14 +142,6 @@ def waits_with_its_reason(cluster: Cluster) -> bool:
     waiting = [each for each in there(cluster) if owned(each) and scenarios.waits(each) == NO_ROOM]
     said = {scenarios.condition(each)["message"] for each in waiting}
     return bool(said) and said <= set(events_of(cluster, f"{SERVICES}/serve"))
-
-
-def explained(cluster: Cluster) -> str:
-    """What the plugin says of the pod that waits."""
-    (name,) = (each["metadata"]["name"] for each in members(cluster) if scenarios.waits(each))
-    out = io.StringIO()
-    main(["explain", name, "--kubeconfig", str(cluster.kubeconfig)], out=out, environment={})
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("predictor", [OWN, OF_A_RUNTIME], ids=["a container of its own", "a runtime"])
