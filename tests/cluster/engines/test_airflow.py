@@ -70,10 +70,13 @@ def sweep(name: str, count: int) -> str:
     return f'{_HEAD}\nwith DAG("{name}"):\n    {each}.expand(arguments=[[str(n)] for n in range({count})])\n'
 
 
+DEFERRED = "schedule_timeout_seconds=600, deferrable=True"
+"""A task that leaves the wait for its pod to the triggerer."""
 DAGS = {
     **{each: by_the_operator(each) for each in ("waits", "ended")},
-    "deferred": by_the_operator("deferred", "schedule_timeout_seconds=600, deferrable=True"),
+    **{f"{each}-deferred": by_the_operator(f"{each}-deferred", DEFERRED) for each in ("waits", "ended")},
     "limited": by_the_operator("limited", f"schedule_timeout_seconds={SHORT}"),
+    "limited-deferred": by_the_operator("limited-deferred", f"schedule_timeout_seconds={SHORT}, deferrable=True"),
     "retried": by_the_operator(
         "retried", f"schedule_timeout_seconds={SHORT}, retries=9, retry_delay=timedelta(seconds=1)"
     ),
@@ -122,29 +125,32 @@ def start(flow: Airflow, cluster: Cluster, dag: str) -> None:
     wait_for(lambda: states(cluster, dag) == [NO_ROOM], lambda: said(flow, cluster, dag), 60)
 
 
-def ends(flow: Airflow, cluster: Cluster, dag: str, state: str) -> None:
+def reaches(flow: Airflow, cluster: Cluster, dag: str, state: str) -> None:
     wait_for(lambda: flow.state(dag) == state, lambda: said(flow, cluster, dag), 60)
 
 
-@pytest.mark.parametrize("dag", ["waits", "deferred"])
+@pytest.mark.parametrize("dag", ["waits", "waits-deferred"])
 def test_a_tasks_log_says_why_its_pod_waits_and_it_goes_on_with_room(flow: Airflow, full: Cluster, dag: str) -> None:
     start(flow, full, dag)
     message = scenarios.condition(pods_of(full, dag)[0])["message"]
     wait_for(lambda: f"The Pod has an Event: {message}" in flow.log(dag), lambda: flow.log(dag), 30)
     leave(full)
-    ends(flow, full, dag, "success")
+    reaches(flow, full, dag, "success")
     wait_for(lambda: not pods_of(full, dag), lambda: f"{shown(full)}", 30)
 
 
-def test_a_task_that_waits_beyond_the_operators_limit_fails_and_leaves_nothing(flow: Airflow, full: Cluster) -> None:
+@pytest.mark.parametrize("dag", ["limited", "limited-deferred"])
+def test_a_task_that_waits_beyond_the_operators_limit_fails_and_leaves_nothing(
+    flow: Airflow, full: Cluster, dag: str
+) -> None:
     """As `explain` warns before."""
-    start(flow, full, "limited")
+    start(flow, full, dag)
     told = explained(full)
     assert "KubernetesPodOperator" in told
     assert "schedule_timeout_seconds of the operator" in told
-    ends(flow, full, "limited", "failed")
-    assert f"too long to be scheduled on the cluster, giving up. More than {SHORT}s" in flow.log("limited")
-    wait_for(lambda: not pods_of(full, "limited"), lambda: f"{shown(full)}", 30)
+    reaches(flow, full, dag, "failed")
+    assert f"too long to be scheduled on the cluster, giving up. More than {SHORT}s" in flow.log(dag)
+    wait_for(lambda: not pods_of(full, dag), lambda: f"{shown(full)}", 30)
     leave(full)
     occupy(full, "third")
 
@@ -158,13 +164,15 @@ def test_a_task_with_retries_waits_again_with_another_pod(flow: Airflow, full: C
         60,
     )
     leave(full)
-    ends(flow, full, "retried", "success")
+    reaches(flow, full, "retried", "success")
 
 
-def test_a_task_that_is_marked_as_failed_while_it_waits_deletes_its_pod(flow: Airflow, full: Cluster) -> None:
-    start(flow, full, "ended")
-    flow.fail("ended")
-    wait_for(lambda: not pods_of(full, "ended"), lambda: said(flow, full, "ended"), 60)
+@pytest.mark.parametrize("dag", ["ended", "ended-deferred"])
+def test_a_task_that_is_marked_as_failed_while_it_waits_deletes_its_pod(flow: Airflow, full: Cluster, dag: str) -> None:
+    start(flow, full, dag)
+    wait_for(lambda: "The Pod has an Event" in flow.log(dag), lambda: flow.log(dag), 30)
+    flow.fail(dag)
+    wait_for(lambda: not pods_of(full, dag), lambda: said(flow, full, dag), 60)
     leave(full)
     occupy(full, "third")
 
@@ -183,7 +191,7 @@ def test_a_worker_that_waits_works_once_it_has_its_share(flow: Airflow, full: Cl
     leave(full)
     wait_for(lambda: states(full, "worker") == ["Running"], lambda: said(flow, full, "worker"), 30)
     assert flow.work(pods_of(full, "worker")[0]) == 0
-    ends(flow, full, "worker", "success")
+    reaches(flow, full, "worker", "success")
     assert "trained" in flow.log("worker")
 
 
@@ -212,7 +220,7 @@ def test_a_worker_whose_task_is_marked_as_failed_keeps_its_place_and_ends(flow: 
     """As docs/workloads/airflow.md warns: it gets its share, and its program finds that the task has failed."""
     start(flow, full, "marked")
     flow.fail("marked")
-    ends(flow, full, "marked", "failed")
+    reaches(flow, full, "marked", "failed")
     assert states(full, "marked") == [NO_ROOM]
     leave(full)
     wait_for(lambda: states(full, "marked") == ["Running"], lambda: said(flow, full, "marked"), 30)
