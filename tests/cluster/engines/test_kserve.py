@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from contract import names
 from playground import scenarios
@@ -37,6 +39,7 @@ NO_ROOM = "Memory"
 DEPLOYMENTS = paths.path("apps/v1", "deployments", "default")
 POLICIES = paths.path("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies")
 BINDINGS = paths.path("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings")
+SAMPLE = Path(__file__).resolve().parents[3] / "samples" / "workloads" / "kserve.yaml"
 SHORT = 8
 """Seconds of a progress deadline that tests need not wait long for."""
 A_CARD = {"limits": {str(names.GPU_MEMORY): "10000Mi"}}
@@ -45,6 +48,8 @@ THERE = {"nodeSelector": {"gpushare": "true"}, "terminationGracePeriodSeconds": 
 MODEL = {"name": CONTAINER, "image": "serve", "resources": A_CARD}
 OWN = {**THERE, "containers": [MODEL]}
 """A predictor with a container of its own."""
+FORMATS = ("toy", "huggingface")
+"""Formats of models for which there is a runtime."""
 OF_A_RUNTIME = {**THERE, "model": {"modelFormat": {"name": "toy"}, "resources": A_CARD}}
 """A predictor with a model for which there is a runtime."""
 
@@ -52,9 +57,11 @@ OF_A_RUNTIME = {**THERE, "model": {"modelFormat": {"name": "toy"}, "resources": 
 @pytest.fixture(scope="module")
 def serving(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with kserve.running(us, folder_of(KSERVE.assets()), tmp_path_factory.mktemp("kserve") / "run"):
-        us.kube.create(RUNTIMES, kserve.runtime("toy", {"containers": [{"name": CONTAINER, "image": "serve"}]}))
+        for name in FORMATS:
+            us.kube.create(RUNTIMES, kserve.runtime(name, {"containers": [{"name": CONTAINER, "image": "serve:v0"}]}))
         yield us
-        us.kube.delete(f"{RUNTIMES}/toy")
+        for name in FORMATS:
+            us.kube.delete(f"{RUNTIMES}/{name}")
 
 
 @pytest.fixture(autouse=True)
@@ -256,3 +263,13 @@ def test_kserve_reverts_a_longer_deadline_of_its_deployment(serving: Cluster) ->
 
 def cluster_deployments(cluster: Cluster) -> list[JSON]:
     return list(cluster.kube.list(DEPLOYMENTS).items)
+
+
+def test_the_sample_is_placed_as_kserve_creates_its_pod(serving: Cluster) -> None:
+    """Its older name of the mode too; the model is not fetched, since nothing runs in the pods."""
+    serving.kube.create(SERVICES, yaml.safe_load(SAMPLE.read_text()))
+    wait_for(lambda: running(serving) == 1, lambda: f"{shown(serving)}", 30)
+    (pod,) = members(serving)
+    (container,) = (each for each in pod["spec"]["containers"] if each["name"] == CONTAINER)
+    assert container["image"] == "serve:v0.15.2-gpu"
+    assert "--gpu-memory-utilization=$(GPUFRACTION_MEMORY_FRACTION)" in container["args"]
