@@ -67,7 +67,7 @@ test-differential: $(STAMP) ## compare our filters with the real kube-scheduler 
 test-versions: $(STAMP) ## mix programs of the previous commit, this one and a later one, rolled forward and back under load; with KUBEBUILDER_ASSETS also on a real kube-apiserver
 	$(RUN) -m pytest -q -n 2 --no-loadscope-reorder -m 'system or realcluster' tests/cluster/versions
 
-test-engines: $(STAMP) ## run Kueue, Cluster Autoscaler, JobSet, LeaderWorkerSet, Knative Serving, Argo Workflows, KubeRay and JupyterHub from ENGINES_ASSETS alongside us on a real control plane from KUBEBUILDER_ASSETS
+test-engines: $(STAMP) ## run Kueue, Cluster Autoscaler, JobSet, LeaderWorkerSet, Knative Serving, Argo Workflows, KubeRay, KServe, JupyterHub and Airflow from ENGINES_ASSETS alongside us on a real control plane from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	@test -n "$(ENGINES_ASSETS)" || { echo "ENGINES_ASSETS must name a folder with these programs; docs/testing.md says how"; exit 1; }
 	$(RUN) -m pytest -q -n 2 --dist loadfile -m engines tests/cluster/engines

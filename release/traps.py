@@ -39,8 +39,8 @@ _FOOT = """
 The check lists the objects of a program with your rights. To find Deployments, you need the right to list them in all
 namespaces. It reads the ConfigMaps that the table names and no Secret, so it cannot know a hub's settings.
 
-Each trap is tested with an object to which it applies, and with one to which it does not apply. The rows about Argo CD,
-Tekton, Airflow and KServe are based on documentation, not all of it checked in sources; the other programs run in
+Each trap is tested with an object to which it applies, and with one to which it does not apply. The rows about Argo CD
+and Tekton are based on documentation, not all of it checked in sources; the other programs run in
 [tests](../testing.md) alongside gpufraction.
 """
 

@@ -9,7 +9,7 @@ says about its owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.queue.records import StatusUpdate
@@ -19,7 +19,7 @@ from contract.encoding.plain import NAME, is_plain
 from contract.encoding.reading import is_subdomain
 from contract.reasons.pods import PodEventReason
 from runtime.kubernetes import events, paths
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes.client import Kube, KubeForbidden, KubeNotFound
 
 JSON = dict[str, Any]
 UNSCHEDULABLE = "Unschedulable"
@@ -27,12 +27,17 @@ UNSCHEDULABLE = "Unschedulable"
 _JOBSET_VERSION = "jobset.x-k8s.io/v1alpha2"
 _JOBSET_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
 """By which JobSet names itself on each pod."""
+_KSERVE_VERSION = "serving.kserve.io/v1beta1"
+_KSERVE_LABEL = "serving.kserve.io/inferenceservice"
+"""By which KServe names an InferenceService on each of its pods, without its uid."""
 _MINUTE = len("2030-01-01T00:00")
 
 
 @dataclass(frozen=True, slots=True)
 class ControllingOwner:
-    """The object that controls a pod. `version`: of its API, with the group."""
+    """
+    The object that controls a pod. `version`: of its API, with the group. `uid`: empty where the pod does not say it.
+    """
 
     version: str
     kind: str
@@ -54,12 +59,18 @@ def show(kube: Kube, news: StatusUpdate, pod: Mapping[str, Any], now: float, com
 
 
 def creator_of(pod: Mapping[str, Any]) -> ControllingOwner | None:
-    """The object that people look at for the pod: its controller, or the JobSet that its Job is part of."""
+    """
+    The object that people look at for the pod: its controller, the JobSet that its Job is part of, or the
+    InferenceService for which its ReplicaSet is.
+    """
     owner = owner_of(pod)
-    if owner is None or (owner.version, owner.kind) != ("batch/v1", "Job"):
-        return owner
     labels = (pod.get("metadata") or {}).get("labels") or {}
-    return _checked(_JOBSET_VERSION, "JobSet", *(str(labels.get(each, "")) for each in _JOBSET_LABELS)) or owner
+    match owner:
+        case ControllingOwner("batch/v1", "Job"):
+            return _checked(_JOBSET_VERSION, "JobSet", *(str(labels.get(each, "")) for each in _JOBSET_LABELS)) or owner
+        case ControllingOwner("apps/v1", "ReplicaSet") if is_subdomain(name := str(labels.get(_KSERVE_LABEL, ""))):
+            return ControllingOwner(_KSERVE_VERSION, "InferenceService", name, "")
+    return owner
 
 
 def owner_of(pod: Mapping[str, Any]) -> ControllingOwner | None:
@@ -100,6 +111,18 @@ def _by_event(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: floa
     events.record(kube, involved, **written, component=component, warns=bool(news.warning))
 
 
+def _by_event_of_service(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: float, component: str) -> None:
+    """An Event of an InferenceService, whose uid is read first; none where that may not be read or there is none."""
+    if news.allocated or not news.event:
+        return
+    namespace = news.key.split("/", 1)[0]
+    try:
+        found = kube.get(paths.path(owner.version, "inferenceservices", namespace, owner.name))
+    except (KubeForbidden, KubeNotFound):
+        return
+    _by_event(kube, news, replace(owner, uid=str(found["metadata"]["uid"])), now, component)
+
+
 PROGRAMS: Mapping[tuple[str, str], Show] = {
     # The message of a step is that of the first condition with this reason, whatever its type.
     ("argoproj.io", "Workflow"): _by_condition,
@@ -107,5 +130,7 @@ PROGRAMS: Mapping[tuple[str, str], Show] = {
     ("ray.io", "RayCluster"): _by_event,
     # It counts the pods that are ready.
     ("jobset.x-k8s.io", "JobSet"): _by_event,
+    # It repeats what its Deployment says: the replicas that are available.
+    ("serving.kserve.io", "InferenceService"): _by_event_of_service,
 }
 """By API group and kind of what `creator_of` finds."""

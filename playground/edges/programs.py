@@ -211,6 +211,15 @@ PLACEMENT = FeatureEdges(
         ),
         Edge(
             TENANT,
+            "a pod's owner references, and the labels by which it names its JobSet or its InferenceService",
+            "`allocator.workers.owners`",
+            "names and uids as Kubernetes has them; one InferenceService of the pod's own namespace is read for its "
+            "uid; an Event has only the pod's own reason, in its own namespace",
+            ("unit/allocator/workers/test_owners.py",),
+            rights("gpufraction-allocator", "get", "inferenceservices"),
+        ),
+        Edge(
+            TENANT,
             "with default topology spread constraints: selectors of Services, ReplicaSets, StatefulSets and "
             "ReplicationControllers",
             "`allocator.neighbours.spreading`",

@@ -1,8 +1,8 @@
 """
 A manager made with controller-runtime as a process alongside a real control plane, with its CRDs, rights and webhooks.
 
-Kueue, JobSet, LeaderWorkerSet and Kubeflow Trainer are such programs, and the files that configure them have much the
-same fields. Each is reached on loopback; what its manifests say of its own pods and Services is left out.
+Kueue, JobSet, LeaderWorkerSet, Kubeflow Trainer and KServe are such programs. The files that configure all but KServe
+have much the same fields. Each is reached on loopback; what its manifests say of its own pods and Services is left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Manager:
     name: str
     """Of the file that is the program, and of its manifests, NAME-manifests.yaml."""
     configuration: str
-    """The API version of its Configuration."""
+    """The API version of its Configuration; empty without one."""
     probe: tuple[str, JSON]
     command: Callable[[Path, Path], Sequence[str]] = _as_it_is
     """What runs the program, by the folder of this run and the program's path."""
@@ -55,6 +55,8 @@ class Manager:
     """Its Configuration, where that has other fields than most."""
     certificates: str = "certificates"
     """Where it looks for its certificate, in the folder of its run. That is its folder for temporary files, too."""
+    flags: Callable[[int, int], Sequence[str]] | None = None
+    """Of one without a Configuration: its flags, by the ports of its webhooks and of its health."""
 
     @property
     def manifests(self) -> str:
@@ -92,8 +94,13 @@ def running(
     certificates.mkdir(parents=True)
     for name, data in zip(("tls.crt", "tls.key"), authority.server(("localhost",)), strict=True):
         (certificates / name).write_bytes(data)
-    config = _configuration(manager, webhook, health, certificates, configuration)
-    program = _program(manager, cluster, folder, directory, config)
+    if manager.flags is not None:
+        flags = manager.flags(webhook, health)
+    else:
+        config = manager.configured(_configuration(manager, webhook, health, certificates, configuration))
+        (directory / "config.yaml").write_text(yaml.safe_dump(config))
+        flags = ("--config", str(directory / "config.yaml"))
+    program = _program(manager, cluster, folder, directory, flags)
     program.start()
     try:
         wait_for(
@@ -148,11 +155,10 @@ def _configuration(manager: Manager, webhook: int, health: int, certificates: Pa
     }
 
 
-def _program(manager: Manager, cluster: Cluster, folder: Path, directory: Path, config: JSON) -> Program:
-    (directory / "config.yaml").write_text(yaml.safe_dump(manager.configured(config)))
+def _program(manager: Manager, cluster: Cluster, folder: Path, directory: Path, own: Sequence[str]) -> Program:
     kubeconfig = directory / "kubeconfig.yaml"
     kubeconfig.write_text(cluster.control_plane.kubeconfig(User(manager.name, ("system:masters",))))
-    flags = ["--config", str(directory / "config.yaml"), "--kubeconfig", str(kubeconfig), "--zap-log-level=2"]
+    flags = [*own, "--kubeconfig", str(kubeconfig), "--zap-log-level=2"]
     command = manager.command(directory, folder / manager.name)
     environment = {"TMPDIR": str(directory)}
     return Program(manager.name, flags, log=directory / f"{manager.name}.log", environment=environment, command=command)

@@ -209,8 +209,10 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         traps=(
             Trap(
                 when="an InferenceService in Standard mode requests a share",
-                what="it is reported as failed if its pod waits for more than 600 s; the pod still starts",
-                cure="nothing: KServe sets the time itself; `kubectl gpufraction explain` says why the pod waits",
+                what="it is reported as not ready, although its older revision serves, if the pod of a new one waits "
+                "for more than 600 s; the pod still starts",
+                cure="`deploymentStrategy: {type: Recreate}` in its predictor if there is no room for both revisions; "
+                "KServe sets the time itself",
                 applies=conditions.inference_asks,
                 kinds=("inferenceservices.serving.kserve.io",),
                 configmaps=(conditions.KSERVE_CONFIG,),

@@ -75,8 +75,10 @@ def events_of(cluster: Cluster, path: str) -> list[str]:
     return [each["message"] for each in about if each["reason"] == PodEventReason.WAITING]
 
 
-def explained(cluster: Cluster, name: str) -> str:
-    """What `kubectl gpufraction explain` prints about a pod."""
+def explained(cluster: Cluster, name: str = "") -> str:
+    """What `kubectl gpufraction explain` prints about a pod, by default about the only pod that waits."""
+    if not name:
+        (name,) = (each["metadata"]["name"] for each in there(cluster) if scenarios.waits(each))
     out = io.StringIO()
     main(["explain", name, "--kubeconfig", str(cluster.kubeconfig)], out=out, environment={})
     return out.getvalue()

@@ -16,7 +16,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 from tests.builders import pod
-from tests.cluster.engines import owned
+from tests.cluster.engines.owned import explained
 from tests.cluster.engines.programs import folder_of
 from tests.cluster.system import invariants
 
@@ -155,12 +155,6 @@ def test_a_service_with_a_least_scale_waits_beyond_its_progress_deadline(serving
     free_a_card(full)
     await_state(serving, full, "Running")
     wait_for(lambda: is_configured(serving) == "True", lambda: everything(serving, full))
-
-
-def explained(cluster: Cluster) -> str:
-    """What the plugin says about the waiting pod."""
-    (name,) = (each["metadata"]["name"] for each in scenarios.all_pods(cluster.kube) if scenarios.waits(each))
-    return owned.explained(cluster, name)
 
 
 def has_timed_out(cluster: Cluster) -> bool:

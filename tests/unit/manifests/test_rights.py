@@ -76,7 +76,8 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         for plural in ("namespaces", *storage.KINDS, *storage.DEVICE_KINDS)
         for verb in ("list", "watch")
     }  # what is needed to evaluate pods' rules about other pods and volumes
-    assert rights("gpufraction-allocator") == read | lease | write | REVIEWS | placing
+    shown = {("inferenceservices", "get", ())}  # for the uid of the object that gets an Event
+    assert rights("gpufraction-allocator") == read | lease | write | REVIEWS | placing | shown
 
 
 def test_claims_and_lists_of_kept_out_cards_are_rights_of_components() -> None:

@@ -24,6 +24,8 @@ CLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "train", "ui
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-workers-0", "uid": "uid-j"}
 JOBSET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "uid": "uid-s"}
 NAME, UID = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"
+SERVICE = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "name": "serve", "uid": "uid-i"}
+REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-predictor-1", "uid": "uid-r"}
 SCHEDULABLE = "gpufraction.io/Schedulable"
 
 
@@ -36,6 +38,21 @@ def of_jobset(**labels: str) -> JSON:
     made = owned(JOB)
     made["metadata"]["labels"] = {NAME: JOBSET["name"], UID: JOBSET["uid"], **labels}
     return made
+
+
+def of_service(name: str = "serve", **more: Any) -> JSON:
+    """A pod of a Deployment of KServe."""
+    made = owned(REPLICAS, **more)
+    made["metadata"]["labels"] = {"serving.kserve.io/inferenceservice": name}
+    return made
+
+
+def told(news: StatusUpdate, pod: JSON, service: Answer) -> list[tuple[str, JSON]]:
+    """Path and body of what is asked and sent after the pod's condition. `service`: the answer about its service."""
+    transport = Script(Answer(200, pod), service, Answer(201, {}), Answer(201, {}))
+    recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert recorder.tell(news, lambda seconds: False)
+    return [(call.path, call.body) for call in transport.sent[1:]]
 
 
 def written(news: StatusUpdate, *pods: JSON) -> list[JSON]:
@@ -85,6 +102,30 @@ def test_labels_that_name_no_jobset_get_no_event(labels: dict[str, str]) -> None
     assert written(NEWS, of_jobset(**labels)) == []
 
 
+THERE = Answer(200, {"metadata": {"uid": SERVICE["uid"]}})
+READ = "/apis/serving.kserve.io/v1beta1/namespaces/team/inferenceservices/serve"
+
+
+def test_an_inference_service_gets_the_event_of_a_pod_of_its_deployment() -> None:
+    (read, _), (_, event), (_, last) = told(NEWS, of_service(), THERE)
+    assert (read, event["involvedObject"]) == (READ, {**SERVICE, "namespace": "team"})
+    assert (event["reason"], event["message"]) == (PodEventReason.WAITING, NEWS.reason)
+    assert last["involvedObject"]["kind"] == "Pod"
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_an_inference_service_that_cannot_be_read_costs_the_pod_no_event(status: int) -> None:
+    (read, _), (_, event) = told(NEWS, of_service(), Answer(status, {}))
+    assert (read, event["involvedObject"]["kind"]) == (READ, "Pod")
+
+
+@pytest.mark.parametrize(
+    "news", [PLACED, replace(NEWS, turned=False, event=False)], ids=["it is placed", "other figures"]
+)
+def test_an_inference_service_is_not_read_without_a_new_reason(news: StatusUpdate) -> None:
+    assert READ not in [path for path, _ in told(news, of_service(), THERE)]
+
+
 def test_workers_that_wait_for_the_same_have_one_event_of_their_cluster() -> None:
     events = written(NEWS, owned(CLUSTER), owned(CLUSTER))
     others = written(replace(NEWS, reason="waiting: 0 of 2 GPU nodes fit"), owned(CLUSTER))
@@ -107,6 +148,9 @@ STRANGERS: dict[str, JSON] = {
     "a name that is none": owned(CLUSTER, name="Train\n"),
     "a uid that is none": owned(CLUSTER, uid="u" * 1_000),
     "no uid": owned(CLUSTER, uid=""),
+    "a ReplicaSet of nobody": of_service(""),
+    "a service whose name is none": of_service("serve/../x"),
+    "the label of a service on a pod of another program": of_service(kind="Job", apiVersion="batch/v1"),
 }
 
 

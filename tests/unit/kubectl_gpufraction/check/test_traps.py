@@ -306,7 +306,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         ),
     ),
     "KServe": (
-        "it is reported as failed",
+        "it is reported as not ready",
         (
             there(ISVC, inference()),
             there(ISVC, inference("RawDeployment"), served=(KSVC,)),
