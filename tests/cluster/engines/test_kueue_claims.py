@@ -105,7 +105,7 @@ def test_a_template_that_is_missing_is_named_and_may_come(beside: tuple[Cluster,
 
 SHARE = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "4Gi"}}}
 OURS = {"cel": {"expression": "device.driver == 'gpufraction.io'"}}
-REFUSED = {
+REFUSED: dict[str, tuple[JSON, str]] = {
     "selectors": (
         {"name": "gpu", "exactly": {**SHARE, "selectors": [OURS]}},
         "0 device(s) match in the cluster but 1 requested",
