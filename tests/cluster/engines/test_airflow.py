@@ -14,6 +14,7 @@ from playground.engines import airflow
 from playground.engines.airflow import Airflow
 from playground.machinery.kubelet.podrun import RUN_SECONDS
 from playground.waiting import wait_for
+from runtime.kubernetes import paths
 from tests.cluster.engines.owned import cleared, explained, leave, occupy, shown, there
 from tests.cluster.engines.programs import folder_of
 
@@ -81,7 +82,7 @@ DAGS = {
         "retried", f"schedule_timeout_seconds={SHORT}, retries=9, retry_delay=timedelta(seconds=1)"
     ),
     "sweep": sweep("sweep", 4),
-    **{each: by_the_executor(each) for each in ("worker", "stuck", "marked")},
+    **{each: by_the_executor(each) for each in ("worker", "stuck", "lost", "marked")},
 }
 
 
@@ -214,6 +215,19 @@ def test_a_worker_beyond_the_executors_limit_is_replaced_twice_and_fails(flow: A
     assert f"Task was in queued state for longer than {QUEUED}.0 seconds" in audit
     leave(full)
     occupy(full, "third")
+
+
+def test_a_worker_whose_waiting_pod_is_deleted_gets_another_after_the_limit(flow: Airflow, full: Cluster) -> None:
+    """The executor only logs that the pod is gone; the task stays queued."""
+    start(flow, full, "lost")
+    (first,) = pods_of(full, "lost")
+    full.kube.delete(paths.pods("default", first["metadata"]["name"]))
+    wait_for(lambda: not pods_of(full, "lost"), lambda: said(flow, full, "lost"), 30)
+    leave(full)
+    assert flow.state("lost") == "queued"
+    wait_for(lambda: states(full, "lost") == ["Running"], lambda: said(flow, full, "lost"), 3 * QUEUED)
+    assert flow.work(pods_of(full, "lost")[0]) == 0
+    reaches(flow, full, "lost", "success")
 
 
 def test_a_worker_whose_task_is_marked_as_failed_keeps_its_place_and_ends(flow: Airflow, full: Cluster) -> None:
