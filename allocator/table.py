@@ -57,6 +57,8 @@ _SHAPES = 256
 """Pod shapes whose answer is remembered; the one not requested for longest is forgotten first."""
 _LABELS = 64
 """Labels whose values are kept as a column; tenants choose their selectors, so there must be a bound."""
+_KEYS = 4096
+"""Names of labels that are remembered after their nodes have left."""
 _BARE = NodeState("")
 """A node without any label."""
 _ABSENT = -1
@@ -407,7 +409,6 @@ class NodeAttributes:
         self._move(lambda column: np.concatenate((column[:row], column[row + 1 :])))
 
     def _move(self, change: Move) -> None:
-        self._keys = None
         self._has_gpus = change(self._has_gpus)
         self._cordoned = change(self._cordoned)
         self._ready = change(self._ready)
@@ -423,7 +424,8 @@ class NodeAttributes:
             known.passes = change(known.passes)
 
     def _write(self, row: int, node: NodeState) -> None:
-        self._keys = None
+        if self._keys is not None and not self._keys >= node.labels.keys():
+            self._keys = self._keys.union(node.labels) if len(self._keys) < _KEYS else None
         for known in self._known.values():
             known.codes[row], known.changed = _UNKNOWN, True
         self._has_gpus[row], self._cordoned[row], self._ready[row] = bool(node.gpus), node.cordoned, node.ready
@@ -556,7 +558,7 @@ class NodeAttributes:
         return selected
 
     def _is_used(self, key: str) -> bool:
-        """Whether some node has the label: tenants may select by a thousand that no node has."""
+        """Whether some node has the label, or had it: tenants may select by a thousand that no node ever had."""
         if self._keys is None:
             self._keys = frozenset().union(*(node.labels for node in self._nodes))
         return key in self._keys
