@@ -70,30 +70,23 @@ def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
     """`docs/dialects.md`: how each older system's words are read."""
     general = (
         "English | [简体中文](zh/dialects.md)",
-        "A dialect is the words of one system for a GPU share. Every dialect is read into the same request, per "
-        "container: a number of distinct GPUs, and on each of them memory and cores.",
+        "Find what your manifest's names request. A dialect is one system's names for a GPU share. Every dialect is "
+        "read into the same request, per container: a number of distinct GPUs, and on each of them memory and cores. "
+        "[Recipes](recipes.md#add-a-dialect) say how to add one.",
         _table(("What a manifest says", "What happens"), _RULES),
         "The examples show the limits of one container called `main`, and the request that results from them.",
     )
-    return _page("# Dialects", *general, *(part for dialect in dialects for part in _dialect(dialect)), _ADDING)
+    return _page("# Dialects", *general, *(part for dialect in dialects for part in _dialect(dialect)))
 
 
 _RULES: tuple[tuple[str, str], ...] = (
     ("names of two dialects in one pod, even in different containers", "It is refused; the message names both places."),
     (
-        "a negative amount, a fraction of a unit, text that is not a quantity",
+        "a negative amount, a fraction of a unit, text that is not a quantity, more than any machine has",
         "It is refused; the message says what would work.",
     ),
-    (
-        "an amount larger than any machine has, in any notation",
-        "It is refused. An amount of more than 64 characters is refused without parsing.",
-    ),
-    (
-        "0",
-        "It requests nothing in the dialects whose systems define it so (Aliyun, Elastic GPU, `nvidia.com/gpu`). In "
-        "all others it is refused.",
-    ),
-    ("a name only in requests", "It counts as a limit, because requests and limits of extended resources are equal."),
+    ("0", "It requests nothing in Aliyun gpushare, Elastic GPU and `nvidia.com/gpu`. In all others it is refused."),
+    ("a name only in requests", "It counts as a limit."),
     (
         "an init container",
         "It has its share while it runs. The pod takes the largest sum of shares that are in use at the same time.",
@@ -105,21 +98,18 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         "a percentage, or a whole GPU",
-        "A quota of `gpufraction.io/gpu-memory` counts its bytes on the GPU that it got. If the pod had to wait, the "
-        "quota counts, then and later, its bytes on the smallest GPU that it accepts. While no such GPU is known, the "
-        "pod is refused.",
+        "A quota of `gpufraction.io/gpu-memory` counts its bytes on the GPU that it got, or, if the pod had to wait, "
+        "on the smallest GPU that it accepts. While no such GPU is known, the pod is refused.",
     ),
     (
         "a resource whose name is nearly one of these (`nvidia.com/gpu-mem`, `nano-gpu/gpu-percentage`)",
-        "Together with a share, it is refused, and the message suggests a name. Alone, it causes a warning, and the "
-        "pod waits for a resource that no node has. A misspelt annotation or label causes a warning. kubectl shows [a "
-        "warning](troubleshooting.md#kubectl-warns-of-a-manifest) also for the templates of Deployments, Jobs and "
-        "similar objects, and for a misspelt domain (`gpufracton.io`).",
+        "Together with a share, it is refused, and the message suggests a name. Alone, it causes [a "
+        "warning](troubleshooting.md#kubectl-warns-of-a-manifest), and the pod waits for a resource that no node has. "
+        "A misspelt annotation, label or domain causes a warning too.",
     ),
     (
         "a container that another webhook adds after us",
-        "It is read with the others if it uses the pod's dialect. In another dialect, it is refused; the message has "
-        "both names.",
+        "It is read with the others in the pod's dialect, and refused in another one.",
     ),
     ("what a LimitRange of the namespace wrote", "See [LimitRanges](operations.md#limitranges)."),
     (
@@ -132,16 +122,6 @@ _RULES: tuple[tuple[str, str], ...] = (
     ("requirements on models and GPUs, and policies", "They work with every dialect; see [names.md](names.md)."),
     ("a scheduler of one of the systems as `schedulerName`", "The pod gets the default scheduler."),
 )
-
-
-_ADDING = """## Adding a dialect
-
-1. Write `contract/dialects/<name>.py` with one `Dialect` value: the resource names and annotations that mean a request,
-   `read` from a pod to a request, what is written back (`render`, `environment`), and glossary and examples for this
-   page.
-2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
-3. Run `python -m playground.documentation`. The webhook's `matchConditions` are made from the same table by
-   `contract.dialects.conditions`."""
 
 
 def _dialect(dialect: Dialect) -> Iterable[str]:

@@ -1,14 +1,15 @@
 """
 Aliyun gpushare: `aliyun.com/gpu-mem` in GiB (or MiB), on ONE GPU for all containers of the pod.
 
-`aliyun.com/gpu-count: 1` alongside it has no effect, as reported by users of that system. N above 1, in the limits or
-in the commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
-those of gpushare-scheduler-extender (`pkg/utils/const.go`) and gpushare-device-plugin (`pkg/gpu/nvidia`). A GPU's units
-are its memory rounded down, so a T4 of 15109 MiB has 14.
+`aliyun.com/gpu-count: 1` has no effect. N above 1, in the limits or in the commercial edition's pod label, means N GPUs
+with 1/N of the memory on each. A GPU's units are its memory rounded down, so a T4 of 15109 MiB has 14.
 
-`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run: at that time, that
-system's device plugin had assigned the GPU. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
+`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run.
+`ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
 """
+
+# Names, units and the environment are those of gpushare-scheduler-extender (`pkg/utils/const.go`) and
+# gpushare-device-plugin (`pkg/gpu/nvidia`). Users of that system report that a count of 1 has no effect.
 
 from __future__ import annotations
 
@@ -180,12 +181,11 @@ DIALECT = Dialect(
             MEM, LIMITS, "whole GiB of memory (MiB by setting), over all the GPUs of the container; 0 asks for nothing"
         ),
         Word(COUNT, LIMITS, f"1 has no effect; N up to {MOST_GPUS} divides the memory over N GPUs"),
-        Word(COUNT, LABEL, "the same for every container of the pod, as in the commercial edition"),
+        Word(COUNT, LABEL, "the same for every container of the pod"),
         Word(CORE, LIMITS, "percent of each GPU's multiprocessors, 0 to 100; if absent, no cores are reserved"),
     ),
     examples=(
         Example({MEM: "5"}),
-        Example({MEM: "5", COUNT: "1"}),
         Example({MEM: "8", COUNT: "4"}),
         Example({MEM: "8"}, labels={COUNT: "4"}),
         Example({MEM: "5", CORE: "30"}),

@@ -1,10 +1,9 @@
 """
 Elastic GPU's claims: the pod annotation `egpuc.elasticgpu.io/<key>: <name>` gives a pod an ElasticGPUClaim's share.
 
-Any key works, as in that system. The claim has the amounts (see [claims.md](claims.md)), so the pod's containers name
-no resources: every app container sees the claim's GPUs; init containers and sidecars see none. A pod has one claim;
-several annotations may name the same one. A pod waits for a claim that does not exist yet. Several pods may name one
-claim: they use its share together, which counts once.
+Any key works. The [claim](claims.md) has the amounts, so the pod's containers name no resources: every app container
+sees the claim's GPUs; init containers and sidecars see none. A pod has one claim, and waits for one that does not exist
+yet. Several pods may use one claim's share together, which counts once.
 """
 
 from __future__ import annotations

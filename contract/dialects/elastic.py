@@ -1,12 +1,13 @@
 """
 Tencent's Elastic GPU: `gpu-core` in hundredths of a card and `gpu-memory` in MiB, of `elasticgpu.io/` or `.com/`.
 
-1 to 99 of `gpu-core` are a share of one GPU; from 100 on, each 100 is one whole GPU (elastic-gpu-scheduler,
-`pkg/scheduler/allocate.go`), and admission warns about a remainder. Cores and memory may be given together. Cores alone
-reserve memory in proportion, unlike in that system, unless the administrator chose an amount. That system's
-documentation uses `elasticgpu.io`, but its last published scheduler read `elasticgpu.com`: both work here, and
-annotations are always written with `elasticgpu.io`. A container without a share gets no GPU.
+Admission warns about a remainder of `gpu-core` above 100. Cores and memory may be given together. Cores alone reserve
+memory in proportion, unlike in that system, unless the administrator chose an amount. Annotations are always written
+with `elasticgpu.io`.
 """
+
+# From 100 on, each 100 is one whole GPU: elastic-gpu-scheduler, `pkg/scheduler/allocate.go`. That system's
+# documentation uses `elasticgpu.io`, but its last published scheduler read `elasticgpu.com`.
 
 from __future__ import annotations
 
@@ -98,12 +99,20 @@ DIALECT = Dialect(
     about=__doc__ or "",
     glossary=(
         *(
-            Word(name, LIMITS, "1 to 99: percent of one card's cores; 100 and more: whole cards, one for each 100")
-            for name in CORES
+            Word(name, LIMITS, meaning)
+            for name, meaning in zip(
+                CORES,
+                ("1 to 99: percent of one card's cores; 100 and more: whole cards, one for each 100", "the same"),
+                strict=True,
+            )
         ),
         *(
-            Word(name, LIMITS, "MiB on the card as a plain number, or a quantity such as `3Gi`; 0 asks for nothing")
-            for name in MEMORIES
+            Word(name, LIMITS, meaning)
+            for name, meaning in zip(
+                MEMORIES,
+                ("MiB on the card as a plain number, or a quantity such as `3Gi`; 0 asks for nothing", "the same"),
+                strict=True,
+            )
         ),
     ),
     examples=(

@@ -2,10 +2,11 @@
 4paradigm's vGPU scheduler, today HAMi: `nvidia.com/gpu` GPUs, and on each `gpumem` MiB and `gpucores` percent.
 
 `nvidia.com/gpu` alone is a whole GPU, as in the vendor's plugin and in HAMi 2.10. A share without an amount of memory
-has all of the GPU's memory. 100 cores reserve the GPU exclusively, and more than 100 count as 100. `gpumem: 3Gi`, which
-HAMi silently reads as an empty request, is 3 GiB here. Units and defaults are those of HAMi's
-`pkg/device/nvidia/device.go`.
+has all of the GPU's memory. More than 100 cores count as 100. `gpumem: 3Gi`, which HAMi silently reads as an empty
+request, is 3 GiB here.
 """
+
+# Units and defaults are those of HAMi's `pkg/device/nvidia/device.go`.
 
 from __future__ import annotations
 
@@ -166,10 +167,7 @@ DIALECT = Dialect(
         Example({GPU: "1", CORES: "30"}),
         Example({GPU: "1", MEM: "3000", CORES: "100"}),
         Example({GPU: "1", MEM: "3000"}, annotations={USE_MODELS: "A100,V100"}),
-        Example({GPU: "1", MEM: "3000", PRIORITY: "0"}),
         Example({GPU: "1", MEM: "3000"}, annotations={GPU_POLICY: "mutex"}),
-        Example({GPU: "2", MEM: "3000"}, annotations={NUMA_BIND: "true"}),
         Example({GPU: "0"}),
-        Example({GPU: "1", MEM_PERCENT: "120"}),
     ),
 )

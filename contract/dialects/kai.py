@@ -1,17 +1,14 @@
 """
 KAI-Scheduler: annotations of the pod, `gpu-fraction` of one GPU's memory or `gpu-memory` in MiB.
 
-One container gets the share: the first app container, or the one that `gpu-fraction-container-name` names, which may be
-an init container. `gpu-fraction-num-devices` requests the same share of several GPUs. Fraction and memory exclude each
-other, and whole GPUs by `nvidia.com/gpu` exclude both, as in that system's own admission. That system counts no cores,
-so none are reserved. The names are those of its `pkg/common/constants/constants.go`. A fraction is rounded down to
-whole percents.
+One container gets the share. Fraction and memory exclude each other, and whole GPUs by `nvidia.com/gpu` exclude both,
+as in that system. It counts no cores, so none are reserved. A fraction is rounded down to whole percents.
 
-Since release 0.18 an annotation may name the container and give a Kubernetes quantity, with a limit above the request
-(`nvidia.com/container.<container>.gpu-memory.request` and `.limit`); a limit alone is also the request. The limits
-`gpu-memory.limit` and `gpu-fraction.limit` are short for those of the container with the share. Two spellings of one
-amount must agree, since that system writes both.
+The annotations that name a container are those of release 0.18. Two spellings of one amount must agree, since that
+system writes both.
 """
+
+# The names are those of that system's `pkg/common/constants/constants.go`.
 
 from __future__ import annotations
 
@@ -257,7 +254,11 @@ DIALECT = Dialect(
         Word(FRACTION, ANNOTATION, "share of the GPU's memory, more than 0 and less than 1: `0.5`"),
         Word(MEMORY, ANNOTATION, "MiB on the GPU, a plain number"),
         Word(DEVICES, ANNOTATION, f"number of distinct GPUs, 1 to {MOST_GPUS}, with that share of each; 1 if absent"),
-        Word(CONTAINER, ANNOTATION, "the container that gets the share; the first app container if absent"),
+        Word(
+            CONTAINER,
+            ANNOTATION,
+            "the container that gets the share, perhaps an init container; the first app container if absent",
+        ),
         Word(FRACTION_LIMIT, ANNOTATION, "with `gpu-fraction`: the memory limit, at least the request and less than 1"),
         Word(
             MEMORY_LIMIT, ANNOTATION, "with `gpu-memory`: the memory limit with its unit, at least the request: `8Gi`"
@@ -280,15 +281,11 @@ DIALECT = Dialect(
         Example({}, annotations={FRACTION: "0.25", DEVICES: "2"}),
         Example({}, annotations={FRACTION: "0.333"}),
         Example({}, annotations={MEMORY: "4000", MEMORY_LIMIT: "8Gi"}),
-        Example({}, annotations={FRACTION: "0.25", FRACTION_LIMIT: "0.6"}),
         Example(
             {},
             annotations={f"{BY_CONTAINER}main{_REQUEST}": "8Gi", f"{BY_CONTAINER}main{_LIMIT}": "24Gi"},
         ),
-        Example({}, annotations={FRACTION: "0.25", f"{PORTION_BY_CONTAINER}main{_PORTION_LIMIT}": "0.6"}),
         Example({}, annotations={FRACTION: "1"}),
         Example({}, annotations={FRACTION: "0.5", CONTAINER: "other"}),
-        Example({}, annotations={FRACTION: "0.5", FRACTION_LIMIT: "0.25"}),
-        Example({"nvidia.com/gpu": "1"}, annotations={FRACTION: "0.5"}),
     ),
 )

@@ -1,10 +1,9 @@
 """
 Our own dialect: quantities with units, percent or bytes, cores, count, per container.
 
-It can express everything that the older systems can, in Kubernetes' units: `gpufraction.io/gpu-memory: 8Gi`. A share by
-percent gets that percentage of memory and cores, unless `gpu-cores` gives another; cores alone get memory in
-proportion; a count alone gets whole GPUs. Each amount is per GPU. A limit, given with the memory or the percentage,
-lets the container use more of the GPU while no other pod needs it. The additional memory is not booked.
+A share by percent gets that percentage of memory and cores, unless `gpu-cores` gives another; cores alone get memory in
+proportion; a count alone gets whole GPUs. Each amount is per GPU. A limit lets the container use more of the GPU while
+no other pod needs it. The additional memory is not booked.
 """
 
 from __future__ import annotations
@@ -169,18 +168,13 @@ DIALECT = Dialect(
         Example({names.GPU_PERCENT: "25", names.GPU_CORES: "50"}),
         Example({names.GPU_CORES: "40"}),
         Example({names.GPU_MEMORY: "8Gi", names.GPU_MEMORY_LIMIT: "24Gi"}),
-        Example({names.GPU_PERCENT: "25", names.GPU_PERCENT_LIMIT: "60"}),
         Example({names.GPU_COUNT: "2"}),
         Example({names.GPU_COUNT: "2"}, annotations={names.NUMA_BIND: "true"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: MPS.name}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "strict"}),
-        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.START: names.ALONE}),
-        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.START: "together"}),
-        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2h"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2 hours"}),
         Example({names.GPU_MEMORY: "8"}),
         Example({names.GPU_MEMORY: "8Gi", names.GPU_PERCENT: "25"}),
         Example({names.GPU_MEMORY: "24Gi", names.GPU_MEMORY_LIMIT: "8Gi"}),
-        Example({names.GPU_MEMORY_LIMIT: "24Gi"}),
     ),
 )

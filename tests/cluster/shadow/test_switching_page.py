@@ -106,7 +106,9 @@ class _Reader:
             f'exec {real} "$@"\n'
         )
         stand_in.chmod(0o755)
-        (folder / "python").symlink_to(python)
+        # A link would lose the virtual environment: Python looks for it next to the link.
+        (folder / "python").write_text(f'#!/bin/bash\nexec {shlex.quote(python)} "$@"\n')
+        (folder / "python").chmod(0o755)
         self.environment = {
             "PATH": f"{folder}:{os.environ['PATH']}",
             "HOME": str(directory),

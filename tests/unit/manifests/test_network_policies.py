@@ -72,9 +72,9 @@ def rows() -> dict[str, tuple[set[int], ...]]:
     """The page's table: the ports by component."""
     part = PAGE.partition("## Where our programs may connect to")[2].partition("\n## ")[0]
     found: dict[str, tuple[set[int], ...]] = {}
-    for label, what, ports in re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", part, re.MULTILINE)[2:]:
+    for label, what, ports in re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", part, re.MULTILINE)[1:]:
         numbers = {int(number) for number in re.findall(r"\d+", ports)}
-        assert bool(numbers) == ("API server" in what or "shares the pod" in what), what
+        assert bool(numbers) == ("API server" in what), what
         component = re.match(r"`([a-z]+)`", label)
         found[component[1] if component else "placeholder"] = (numbers,) if numbers else NOTHING
     return found
