@@ -202,6 +202,10 @@ def in_tree(top: Path = TOP) -> list[Finding]:
     return findings
 
 
+_TOP_OF_PAGE = 400
+"""Characters within which a page says that a program makes it."""
+
+
 def counted(texts: Mapping[str, str]) -> dict[str, int]:
     """The words of each page, as `wc -w` counts them."""
     return {page: len(text.split()) for page, text in sorted(texts.items())}
@@ -237,13 +241,25 @@ def main(arguments: list[str]) -> int:
     return 1 if findings else 0
 
 
+def _is_made(text: str) -> bool:
+    """Whether a program makes the page, which says so at its top."""
+    return "<!-- Made by" in text[:_TOP_OF_PAGE]
+
+
 def _print_counts(commits: list[str]) -> None:
-    now = counted(_texts())
-    before = counted(_texts_of(commits[0])) if commits else {}
-    for page in sorted(now | before):
-        print(f"{page:40} {before.get(page, 0):7,} {now.get(page, 0):7,}" if commits else f"{page:40} {now[page]:7,}")
-    totals = [*([sum(before.values())] if commits else []), sum(now.values())]
-    print(f"{'all pages':40} {' '.join(f'{total:7,}' for total in totals)}")
+    columns = [*(_texts_of(commit) for commit in commits[:1]), _texts()]
+    words = [counted(texts) for texts in columns]
+    for page in sorted(set().union(*words)):
+        _print_row(page, [found.get(page, 0) for found in words])
+    made = [sum(len(text.split()) for text in texts.values() if _is_made(text)) for texts in columns]
+    totals = [sum(found.values()) for found in words]
+    _print_row("pages that programs make", made)
+    _print_row("all other pages", [total - part for total, part in zip(totals, made, strict=True)])
+    _print_row("all pages", totals)
+
+
+def _print_row(what: str, figures: list[int]) -> None:
+    print(f"{what:40} {' '.join(f'{figure:7,}' for figure in figures)}")
 
 
 if __name__ == "__main__":
