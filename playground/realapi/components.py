@@ -210,7 +210,7 @@ def identifying(directory: Path, certificate: bytes, key: bytes) -> Iterator[str
 
 
 def controllers_flags(files: Files, kubeconfig: Path, *, judging: bool) -> Iterator[str]:
-    """All controllers. `judging`: also those that watch nodes' heartbeats, as the kubelets' stand-in does otherwise."""
+    """All controllers. `judging`: also those that watch heartbeats, as the kubelets' stand-in does otherwise."""
     yield from (f"--kubeconfig={kubeconfig}", *_UNSERVED, *_QPS, "--use-service-account-credentials=true")
     yield from (f"--service-account-private-key-file={files['accounts.key']}", f"--root-ca-file={files['ca.crt']}")
     yield "--controllers=*" + ("" if judging else ",-node-lifecycle-controller,-taint-eviction-controller")

@@ -90,7 +90,7 @@ class Deployments(Controller):
         return None
 
     def _collided(self, value: JSON) -> None:
-        """Retry with another name: this one is of a ReplicaSet with another template, or of one not yet in the cache."""
+        """Retry with another name: a ReplicaSet with another template, or one not yet in the cache, has this one."""
         status = value.get("status") or {}
         self.write_status(value, {"collisionCount": int(status.get("collisionCount") or 0) + 1})
         self.queue.add_after(name_of(value), self.timing.retry)
