@@ -128,7 +128,8 @@ class FractionRequest:
     `memory` is in bytes on each GPU. If it is 0, the request is `percent` of each GPU's memory (exactly one of the two
     is positive). `cores` is in percent of each GPU's multiprocessors; 0 reserves none. With `exclusive`, no other pod
     shares the GPU, however small the share is. `limit` is the memory of each GPU that the container may use while no
-    other pod needs it, in the unit of the request and above it; 0: no more than the request. Only the request is booked.
+    other pod needs it, in the unit of the request and above it; 0: no more than the request. Only the request is
+    booked.
     """
 
     container: str
@@ -148,7 +149,7 @@ class FractionRequest:
     """It shares no GPU with another such container of its pod."""
     limit: int = 0
     alone: bool = False
-    """It shares no GPU with another such pod that is starting: `names.START`. All containers of a pod have the same value."""
+    """It shares no GPU with another such pod that is starting (`names.START`). It is the same for all containers."""
 
     @property
     def alike(self) -> bool:
