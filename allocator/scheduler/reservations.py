@@ -119,7 +119,7 @@ class Preemptor:
         """When making room for a pod last began."""
 
     def overdue(self) -> list[Eviction]:
-        """Who must go by what was decided before."""
+        """The pods to evict by an earlier decision."""
         return next(filter(None, (kind.overdue() for kind in self.kinds)), [])
 
     def searches(self) -> list[VictimSearch]:
