@@ -298,7 +298,7 @@ class Pool:
     selector: tuple[Requirement, ...]
     options: VgpuOptions = SILENT
     node: NodeTemplate | None = None
-    """The contents of an empty node of the pool; None: no node of it is requested."""
+    """The resources of an empty node of the pool; None: no node of it is requested."""
     spare: int = 0
     """How many empty nodes are kept."""
 

@@ -28,7 +28,7 @@ _NAMESPACES = 4096
 
 
 def weight(request: PodRequest, allocation: Allocation, sharers: int) -> int:
-    """The part of GPUs that the allocation takes, in percent of one. With `sharers` pods, a GPU is full too."""
+    """The part of GPUs that the allocation takes, in percent of one. A share counts at least 1/`sharers` of a GPU."""
     whole = {fraction.container for fraction in request.containers if fraction.exclusive}
     return sum(
         WHOLE

@@ -33,9 +33,9 @@ from contract.scheduling.needs import SchedulingRequest, queue_order
 
 T = TypeVar("T")
 BUDGET = 400
-"""What all namespaces have together in one cycle, in decisions: some tenths of a second at 1,000 nodes."""
+"""Decisions in one cycle for all namespaces together: some tenths of a second at 1,000 nodes."""
 LEAST = 8
-"""The number that each namespace has, however many namespaces there are."""
+"""Decisions that each namespace gets in a cycle, however many namespaces there are."""
 _SEVERAL = 20
 """The decisions that a search for several containers' GPUs counts as."""
 _IN_ORDER = 8

@@ -54,7 +54,7 @@ class VictimKind:
     plans: Mapping[str, OngoingPreemption] = field(default_factory=dict)
     """Plans that are still to be carried out, by the uid of the waiting pod; no others are made for it."""
     overdue: Callable[[], list[Eviction]] = list
-    """Who must go by what was decided before."""
+    """The pods to evict by an earlier decision."""
 
 
 @dataclass(frozen=True, slots=True)
