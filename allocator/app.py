@@ -302,7 +302,7 @@ def _new_nodes_within(parts: Iterable[Built]) -> float | None:
 
 
 def _on_demand(shell: Shell) -> dict[str, Thread]:
-    """What is watched only once a pod needs it."""
+    """The objects that are watched only once a pod needs them."""
     controller = shell.controller
     follow = functools.partial(
         InformersOnDemand,

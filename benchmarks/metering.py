@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.metering`: what it costs to count how long shares hold how much of 5,000 nodes with 8 cards each.
+`python -m benchmarks.metering`: the cost of metering the card seconds of shares on 5,000 nodes with 8 cards each.
 """
 
 from __future__ import annotations

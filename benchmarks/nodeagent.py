@@ -1,9 +1,9 @@
 """
-`python -m benchmarks.nodeagent`: what the agent itself costs on a node with 8 GPUs and 64 sharers.
+`python -m benchmarks.nodeagent`: the agent's own cost on a node with 8 GPUs and 64 sharers.
 
-The agent's own parts run as in `run`, look after look without the pauses, and the time that the processor worked is set
-against the pauses that there would have been. The library is a made-up one, or with `--nvml-library` any that NVML's
-bindings load. Only the API server is a stand-in that answers from memory: between changes it is asked nothing anyway.
+The agent's own parts run as in `run`, check after check without the pauses. The processor time is compared with the
+pauses that there would have been. The library is simulated or, with `--nvml-library`, any that NVML's bindings load.
+Only the API server is a stand-in that answers from memory: between changes, the agent does not call it anyway.
 
 Must not: stand in for the agent's own work anywhere.
 """
@@ -37,12 +37,12 @@ from runtime.settings import SettingsError, load, setting, settings_file
 GPUS, SHARERS_OF_EACH = 8, 8
 _WARM_UP = 5
 _SCRAPE_EVERY = 3
-"""Looks between two scrapes: 15 s at a look every 5 s."""
+"""Checks between two scrapes: 15 s with a check every 5 s."""
 
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What is measured."""
+    """The settings of the measurement."""
 
     nvml_library: str = setting("", "Path of a libnvidia-ml.so.1 to look through; empty: made-up cards.")
     looks: int = setting(200, "How many looks to measure.", minimum=1)
@@ -51,7 +51,7 @@ class BenchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was measured: bytes resident, seconds of processor time for one look and all that follows from it."""
+    """The result: resident bytes, and seconds of processor time for one check with all of its consequences."""
 
     gpus: int
     sharers: int
@@ -59,7 +59,7 @@ class Cost:
     per_look: float
 
     def part_of_a_core(self, interval: float) -> float:
-        """With a look every `interval` seconds."""
+        """The part of a core that the agent uses with a check every `interval` seconds."""
         return self.per_look / interval
 
 

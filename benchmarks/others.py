@@ -1,5 +1,5 @@
 """
-A cluster in which pods depend on each other and on volumes: what a large cluster has besides its GPU shares.
+A cluster in which pods depend on each other and on volumes, as in a large cluster with more than GPU shares.
 
 A workload has 20 pods and labels of its own, and ten workloads share a namespace. Of ten workloads three have
 anti-affinity (two by node, one by zone, of which one selects namespaces), two a topology spread constraint, and one is
@@ -153,7 +153,7 @@ def stored(pods: int, nodes: Sequence[str]) -> dict[str, list[tuple[tuple[str, s
 
 
 def asking(pods: int) -> dict[str, PodRules]:
-    """What pods that ask for a share say about others, by what they are called in the table."""
+    """The rules about other pods in pods that request a share, by their names in the table."""
     stateful = next(filter(is_stateful, range(pods // 2, pods)))
     mine = LabelSelector((("app", "In", ("trainer",)),))
     labels = FrozenLabels({"app": "trainer", "pod-template-hash": "7d9f8b6c5"})

@@ -94,7 +94,7 @@ _LONGEST_SHARE = GpuShare(
 def refused(
     pod: Mapping[str, Any], request: PodRequest, options: Options, dialects: Dialects = DIALECTS
 ) -> Refusal | None:
-    """What of a new pod is beyond any of these bounds."""
+    """The parts of a new pod that exceed any of these bounds."""
     return (
         least_problem(pod, request, options, dialects)
         or gangs.refused(pod)
@@ -143,7 +143,7 @@ def _selecting(spec: Mapping[str, Any]) -> Refusal | None:
 
 
 def _other_pods(pod: Mapping[str, Any]) -> Refusal | None:
-    """What the pod says about other pods, which is compared with all of them."""
+    """The pod's rules about other pods, which are compared with all of them."""
     spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):

@@ -48,7 +48,7 @@ class GangKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a pod says of its gang."""
+    """A pod's membership in its gang."""
 
     key: GangKey
     minimum: int

@@ -26,7 +26,7 @@ from contract.nodes import attributes, excluded
 
 JSON = dict[str, Any]
 Fields = Mapping[str, Any]
-"""A tree of the fields that are kept. What is below a key without a tree of its own is kept whole."""
+"""A tree of the fields that are kept. A key without its own tree is kept as a whole."""
 _KIB = 1 << 10
 
 
@@ -38,15 +38,15 @@ class ObjectKind:
     most: int
     """Bytes of one object as JSON, after the fields that are not kept were dropped."""
     answer: str
-    """What an object that has more is replaced by."""
+    """The replacement of an object that has more."""
     fields: Fields = field(default_factory=dict)
     """Empty: all of them."""
     trim: Callable[[JSON], JSON] | None = None
-    """What else is dropped."""
+    """Other parts that are dropped."""
     page: int = 500
     """Objects that are requested at once, at most; fewer where everybody may make large ones and few are ours."""
     beyond: Callable[[JSON], JSON] | None = None
-    """What is made of an object that has more than `most`; None: it is left out."""
+    """Returns the replacement of an object with more than `most`; None: the object is left out."""
 
     def keep(self, document: JSON) -> JSON:
         """The object with the fields that are kept. It shares structure with `document`."""

@@ -1,8 +1,8 @@
 """
-The shapes that the three programs share: what a pod asks for, what a node has, what was decided.
+The types that the three programs share: a pod's request, a node's inventory, and a decision.
 
-Frozen values only. Memory is in bytes, cores in percent of one GPU's multiprocessors (a whole GPU has 100), CPU in
-thousandths. No I/O and no Kubernetes JSON, which the codecs read and write.
+Frozen values only. Memory is in bytes, cores are in percent of one GPU's multiprocessors (a whole GPU has 100), and CPU
+is in thousandths. No I/O and no Kubernetes JSON, which the codecs read and write.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 WHOLE = 100
 """All of a GPU's cores, or all of its memory, in percent."""
 MOST_MEMBERS = 256
-"""Pods of a gang at most: each of them is a decision of one scheduling cycle."""
+"""Pods of a gang at most: one scheduling cycle decides about each of them."""
 MOST_GPUS = 64
-"""GPUs of one container; no machine has more, and a larger number is a typing error."""
+"""GPUs of one container at most. No machine has more, so a larger number is a typing error."""
 MOST_ON_NODE = 1_024
-"""GPUs and MIG slices of one node; none has more, and a node's report may be forged."""
+"""GPUs and MIG slices of one node at most. No node has more, and a node's report may be forged."""
 MOST_MEMORY = 1 << 46
 """Bytes of memory on one GPU; none has more, and a larger number is a typing error. With this bound, all that a pod can
 ask for stays within the 64 bits in which the allocator counts."""
 LEAST_USED = 256 << 20
-"""Bytes of memory: no CUDA program starts in less, so a smaller share is a typing error. No card has as many GiB, so it
-is most often GiB where a resource counts MiB."""
+"""The least memory of a share in bytes. No CUDA program starts in less, so a smaller share is a typing error. No card
+has this many GiB, so most often the author wrote GiB for a resource that counts MiB."""
 MOST_CONTAINERS = 256
 """Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
 message, annotation and decision about the pod grows with their number."""
 MOST_CLAIMS = 64
-"""ResourceClaims that a pod names which asks for a share, those of other drivers included."""
+"""ResourceClaims of one pod that requests a share, including those of other drivers."""
 NUMA, PRODUCT_NAME, UUID = "numa", "productName", "uuid"
-"""Attributes of cards about which a ResourceClaim may have constraints."""
+"""Attributes of cards that the constraints of a ResourceClaim may name."""
 MOST_CONSTRAINTS = 32
 """Constraints of one claim (resource.k8s.io/v1, DeviceConstraintsMaxSize)."""
 MOST_CONSUMERS = 256
@@ -55,22 +55,22 @@ MOST_COMPUTE = 1 << 52
 """Thousandths of CPU, or bytes. A larger amount of a pod or a node counts as this: Kubernetes accepts amounts up to
 2**63, and their sums must stay within 64 bits too."""
 UNKNOWN_DIALECT = "unknown"
-"""In place of a dialect that a program does not have: another version wrote the request, or its author made it up."""
+"""Stands for a dialect that this program does not know: another version wrote the request, or it is forged."""
 RESOURCE_CLAIMS = "resourceclaims"
 """The dialect of pods that name ResourceClaims of `names.SHARE_CLASS`."""
 POLICIES = ("binpack", "spread")
 """The preferences that a tenant may choose, for nodes and for the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")
-"""Why a healthy GPU takes no new pods: an administrator cordoned it, or the vendor's device plugin has it."""
+"""Why a healthy GPU takes no new pods: an administrator cordoned it, or the vendor's device plugin uses it."""
 PINS = ("auto", "nodeName", "affinity")
 """The ways to pin a pod to its node."""
 MOUNTS = BY_CDI, BY_HOST_PATH = ("cdi", "hostPath")
-"""By a CDI description of the node's agent, for which tenants need no right; or by a hostPath volume of the pod, which
-its namespace must allow."""
+"""How a container gets its limiter's files: by a CDI description of the node's agent, for which tenants need no
+permission, or by a hostPath volume of the pod, which its namespace must allow."""
 SHARE_KIND = "gpufraction.io/share"
-"""Our own CDI kind (CDI specification: vendor/class): what limits a container, the same for all on one GPU."""
+"""Our own CDI kind (CDI specification: vendor/class): the limiter's files, the same for all containers on one GPU."""
 PARTITION_KIND = "gpufraction.io/partition"
-"""Our CDI kind where a pod has multiprocessors of a GPU for itself; a device for each pod and GPU, see `partition`."""
+"""Our CDI kind for pods with reserved multiprocessors of a GPU: a device for each pod and GPU, see `partition`."""
 LINKS = ("NVLink", "Board", "Switch", "Switches", "HostBridge", "NumaNode", "System")
 """Paths between two GPUs, the nearest first: NVLink; one board; one PCIe switch, several; one host bridge; one NUMA
 node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NODE and SYS."""
@@ -82,7 +82,7 @@ class Wishes:
     Which GPUs a container accepts. Empty tuples accept all.
 
     Models match when the GPU's model contains one of the words, whatever their case; UUIDs match exactly.
-    `least_memory`: bytes that the whole card must have, whatever is asked of it.
+    `least_memory`: bytes that the whole card must have, whatever the share.
     """
 
     use_models: tuple[str, ...] = ()
@@ -91,16 +91,16 @@ class Wishes:
     avoid_uuids: tuple[str, ...] = ()
     least_memory: int = 0
     ordered: bool = False
-    """Whether the first of `use_models` is preferred to the second, and so on."""
+    """Whether `use_models` is in order of preference."""
     selectors: tuple[str, ...] = ()
     """CEL expressions of a ResourceClaim, all of which must accept a GPU: `contract.encoding.selectors`."""
     alternatives: tuple[tuple[str, ...], ...] = ()
     """
-    Lists of such expressions, the preferred ones first: all GPUs of the container must be accepted by one and the same
-    list. Empty: there are no alternatives.
+    Lists of such expressions, in order of preference. One and the same list must accept all GPUs of the container.
+    Empty: there are no alternatives.
     """
     first: int = 0
-    """The place of the first of `alternatives` in the container's own list, where a decision considers only some."""
+    """The index of the first of `alternatives` in the container's own list, if a decision considers only some."""
 
     @property
     def selects(self) -> bool:
@@ -123,12 +123,12 @@ ANY_GPU = Wishes()
 @dataclass(frozen=True, slots=True)
 class FractionRequest:
     """
-    What one container asks for: `count` distinct GPUs, and the same share of each.
+    The request of one container: `count` distinct GPUs, and the same share of each.
 
-    `memory` is bytes on each GPU; where it is 0, `percent` of each GPU's memory is asked instead (exactly one of the
-    two is positive). `cores` is percent of each GPU's multiprocessors; 0 reserves none. `exclusive` shares the GPU
-    with no other pod, however little of it is used. `limit` is what the container may use of each GPU's memory while
-    nobody else needs it, in the unit of the request and above it; 0: no more than was requested. Only the request is
+    `memory` is in bytes on each GPU. If it is 0, the request is `percent` of each GPU's memory (exactly one of the two
+    is positive). `cores` is in percent of each GPU's multiprocessors; 0 reserves none. With `exclusive`, no other pod
+    shares the GPU, however small the share is. `limit` is the memory of each GPU that the container may use while no
+    other pod needs it, in the unit of the request and above it; 0: no more than the request. Only the request is
     booked.
     """
 
@@ -142,18 +142,18 @@ class FractionRequest:
     """An init container that ends before the app containers start, so not a sidecar (restartPolicy Always)."""
     wishes: Wishes = ANY_GPU
     one_numa: bool = False
-    """All its GPUs on one NUMA node. GPUs without a known NUMA node count as being on one of their own."""
+    """All its GPUs are on one NUMA node. GPUs without a known NUMA node count as one NUMA node."""
     one_model: bool = False
-    """All its GPUs of one model."""
+    """All its GPUs are of one model."""
     apart: bool = False
-    """On no GPU of another such container of its pod."""
+    """It shares no GPU with another such container of its pod."""
     limit: int = 0
     alone: bool = False
-    """On no GPU on which another such pod is starting: `names.START`. It is the same for all containers of a pod."""
+    """It shares no GPU with another such pod that is starting (`names.START`). It is the same for all containers."""
 
     @property
     def alike(self) -> bool:
-        """Whether its GPUs depend on each other: each alone may be accepted, and not all of them together."""
+        """Whether its GPUs depend on each other: each alone may be acceptable, but not all of them together."""
         return self.count > 1 and (self.one_numa or self.one_model or len(self.wishes.alternatives) > 1)
 
     def memory_on(self, gpu_memory: int) -> int:
@@ -161,7 +161,7 @@ class FractionRequest:
         return self.memory or gpu_memory * self.percent // WHOLE
 
     def burst_on(self, gpu_memory: int) -> int:
-        """Bytes that the limit is above this share on a GPU with `gpu_memory` usable bytes."""
+        """Bytes between this share and its limit on a GPU with `gpu_memory` usable bytes."""
         if not self.limit:
             return 0
         limit = self.limit if self.memory else gpu_memory * self.limit // WHOLE
@@ -170,7 +170,7 @@ class FractionRequest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuKind:
-    """One kind of GPU. `memory`: its bytes in all; `usable`: those that shares may have."""
+    """One kind of GPU. `memory`: all of its bytes; `usable`: the bytes for shares."""
 
     model: str
     memory: int
@@ -180,19 +180,19 @@ class GpuKind:
 @dataclass(frozen=True, slots=True)
 class PodRequest:
     """
-    What a pod asks for: the containers with a request, in the pod's order (init containers first).
+    The request of a pod: the containers with a request, in the pod's order (init containers first).
 
     `same_gpus`: all containers use the same GPUs and their shares add up there (Aliyun's rule: a pod is on one GPU).
-    Then all of them ask by bytes, and for the same count.
+    Then all of them request bytes, and the same count.
     `node_policy`, `gpu_policy`: the tenant's choice, or empty for the administrator's default.
-    `unit`: bytes of the unit in which the dialect counts memory, where it writes such counts back; else 0.
-    `priority`: 1 goes before 0 among waiting pods of the same namespace and Kubernetes priority.
+    `unit`: bytes of the unit in which the dialect counts memory, if it writes such counts back; else 0.
+    `priority`: among waiting pods of the same namespace and Kubernetes priority, those with 1 go before those with 0.
     `claim`: the pod uses the share of the ElasticGPUClaim with this name in its namespace; its containers then have no
     amounts.
     `counted`: the bytes that Kubernetes counts for the stored pod, of a request with shares by percent: these were
     counted before the pod had its cards. 0: as many as its shares have on its cards. It is read from the pod, and not
     stored in the request.
-    `warnings`: how the pod was read where its author may have meant something else. Admission shows them once; they are
+    `warnings`: how the pod was read, if its author may have meant something else. Admission shows them once. They are
     neither stored nor compared.
     """
 
@@ -209,17 +209,17 @@ class PodRequest:
 
     @property
     def own_claims(self) -> bool:
-        """Whether the pod asks by ResourceClaims of its author's, which deliver its devices too."""
+        """Whether the pod requests its share by its author's ResourceClaims, which also deliver its devices."""
         return self.dialect == RESOURCE_CLAIMS
 
     @property
     def selects(self) -> bool:
-        """Whether a container's GPUs are chosen by CEL expressions too."""
+        """Whether CEL expressions also restrict a container's GPUs."""
         return any(fraction.wishes.selects for fraction in self.containers)
 
     @property
     def several(self) -> bool:
-        """Whether a container asks for more than one GPU."""
+        """Whether a container requests more than one GPU."""
         return any(fraction.count > 1 for fraction in self.containers)
 
     @property
@@ -234,7 +234,7 @@ class PodRequest:
 
     @property
     def excess(self) -> tuple[str, str] | None:
-        """What exceeds the bounds of one pod, and what would work; None where nothing does."""
+        """The amount that exceeds the bounds of one pod, and what would work; None if no amount does."""
         sharing, shares = len(self.containers), sum(fraction.count for fraction in self.containers)
         if sharing > MOST_SHARING:
             return f"{sharing} containers that request a share", (
@@ -281,8 +281,8 @@ class Alternative:
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """
-    What the cards of some requests of a ResourceClaim have in common: `attribute`, one of `NUMA`, `PRODUCT_NAME` and
-    `UUID`. `distinct`: in which each differs from the others instead.
+    The cards of some requests of a ResourceClaim must have the same value of `attribute`, one of `NUMA`, `PRODUCT_NAME`
+    and `UUID`. `distinct`: each card must have a different value instead.
     """
 
     attribute: str
@@ -318,21 +318,21 @@ class GpuShare:
     memory: int
     cores: int
     gpu_memory: int
-    """The GPU's whole memory in bytes, which the older systems show to a container too."""
+    """The GPU's whole memory in bytes, which the older systems also show to containers."""
     cdi: str = ""
     """The CDI kinds whose device of this UUID the container gets, separated by commas: the kind of the node's runtime,
     and ours where the node has it. Empty where the runtime identifies GPUs by UUID alone."""
     nri: bool = False
-    """Whether devices are named to the NRI plugin of NVIDIA's container toolkit, by a pod's annotation."""
+    """Whether a pod's annotation names the devices to the NRI plugin of NVIDIA's container toolkit."""
     dra: bool = False
-    """Whether the pod's ResourceClaim brings the devices, and nothing in the container's environment does."""
+    """Whether the pod's ResourceClaim delivers the devices, and not the container's environment."""
     cores_free: bool = False
     """Whether `cores` is counted and not enforced, by the options of the node's pool when the pod was placed."""
     as_whole: bool = False
     """Whether a container sees this share as all of the GPU's memory, by what limits it on the node; see
     `contract.scheduling.fit.shown_as_whole`."""
     burst: int = 0
-    """Bytes above `memory` that the container may use while nobody else needs them."""
+    """Bytes above `memory` that the container may use while no other pod needs them."""
 
     @property
     def limit(self) -> int:
@@ -347,11 +347,11 @@ class ContainerAllocation:
     container: str
     shares: tuple[GpuShare, ...]
     alternative: int = 0
-    """The place of the alternative that they are of (`Wishes.alternatives`); 0 without alternatives."""
+    """The index of their alternative (`Wishes.alternatives`); 0 without alternatives."""
 
 
 def claim_group(share: str) -> str:
-    """`Allocation.group` of the pods that have the share of an ElasticGPU, by the ElasticGPU's name."""
+    """`Allocation.group` of the pods that use the share of an ElasticGPU, by the ElasticGPU's name."""
     return f"claim/{share}"
 
 
@@ -368,42 +368,42 @@ class Allocation:
     containers: tuple[ContainerAllocation, ...]
     claim: str = ""
     """
-    The ElasticGPU whose share this is; empty for a share of the pod's own. All pods with one name here have one share
-    together, and each of their containers may use all of it.
+    The ElasticGPU whose share this is; empty for the pod's own share. All pods with the same name here use one share,
+    and each of their containers may use all of it.
     """
     shared: str = ""
     """
-    The uid of the ResourceClaim whose share this is, where other pods may use the claim at the same time; else empty.
-    All pods with one uid here have one share together.
+    The uid of the ResourceClaim whose share this is, if other pods may use the claim at the same time; else empty. All
+    pods with the same uid here use one share.
     """
 
     @property
     def group(self) -> str:
-        """What the pods with one share have in common; empty for a share of the pod's own. No pod's uid has a slash."""
+        """The same key for all pods with one share; empty for the pod's own share. No pod's uid has a slash."""
         return claim_group(self.claim) if self.claim else f"resourceclaim/{self.shared}" if self.shared else ""
 
     def partition(self, uuid: str) -> str:
-        """The name of the device of `PARTITION_KIND` there; pods with one claim have one device together."""
+        """The name of the device of `PARTITION_KIND` on a GPU. Pods with the same claim use the same device."""
         return f"{uuid}.{self.claim or self.shared or self.id}"
 
     @property
     def by_claim(self) -> bool:
-        """Whether the pod's ResourceClaim brings the devices."""
+        """Whether the pod's ResourceClaim delivers the devices."""
         return any(share.dra for each in self.containers for share in each.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSharing:
-    """How the GPUs of a node are shared, by the options of its pool. 0: by the allocator's settings."""
+    """How pods share the GPUs of a node, by the options of its pool. 0: by the allocator's settings."""
 
     max_sharers: int = 0
     """Pods on one GPU."""
     memory_factor: float = 0.0
-    """How many times its usable memory a GPU may promise."""
+    """The memory that a GPU may promise, as a multiple of its usable memory."""
     cores_free: bool = False
     """Whether cores are counted and not enforced."""
     limit_ratio: float = 0.0
-    """How many times its usable memory the limits of a GPU's pods may add up to. 0: any number of times."""
+    """The bound on the sum of the memory limits of a GPU's pods, as a multiple of its usable memory. 0: no bound."""
 
     def promised(self, usable: int) -> int:
         """Bytes that a GPU with `usable` bytes may promise: by the factor of these options, else all of them."""
@@ -415,7 +415,7 @@ AS_SET = PoolSharing()
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU as its node's agent reports it."""
+    """One GPU, as reported by its node's agent."""
 
     uuid: str
     index: int
@@ -446,7 +446,7 @@ class Gpu:
 
     @property
     def health(self) -> str:
-        """In a word, as it is published."""
+        """Its health in one word, as it is published."""
         return self.withheld or ("Healthy" if self.healthy else "Unhealthy")
 
 
@@ -455,14 +455,14 @@ class Delivery:
     """
     How a GPU reaches a container of a node without a device plugin.
 
-    `classes`: the runtime classes under which it does; the empty one is for pods without a class. None: it never does.
-    `kind`: the CDI kind in the runtime's names of GPUs; empty: it identifies them by UUID alone.
+    `classes`: the runtime classes with which it does; the empty one is for pods without a class. None: it never does.
+    `kind`: the CDI kind in the runtime's names of GPUs; empty: the runtime identifies them by UUID alone.
     `nri`: an annotation names the GPU to NVIDIA's NRI plugin, which needs no runtime class.
     `dra`: the pod's ResourceClaim names the GPU to the agent, which is a kubelet plugin (Dynamic Resource Allocation).
     `mounts`: how a container gets the files of its limiter (MPS's sockets, the preloaded library), one of `MOUNTS`;
     empty where it needs none.
-    `single`: a container can use one GPU only, since each GPU has its own MPS daemon and a client uses one daemon.
-    `partitions`: cores are reserved, by partitions of MPS, so a container gets its pod's own device of ours.
+    `single`: a container can use only one GPU, because each GPU has its own MPS daemon and a client uses one daemon.
+    `partitions`: MPS partitions reserve cores, so a container gets its pod's own device of our kind.
     """
 
     classes: tuple[str, ...] = ()
@@ -475,14 +475,14 @@ class Delivery:
 
     @property
     def kinds(self) -> str:
-        """`GpuShare.cdi` for shares there; `SHARE_KIND` has a device of the same name for every GPU."""
+        """`GpuShare.cdi` for shares on the node. `SHARE_KIND` has a device of the same name for every GPU."""
         ours = PARTITION_KIND if self.partitions else SHARE_KIND
         return f"{self.kind},{ours}" if self.mounts == BY_CDI else self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a node's agent publishes: the content of a GPUNode's status."""
+    """The content of a GPUNode's status, which the node's agent publishes."""
 
     node: str
     gpus: tuple[Gpu, ...] = ()
@@ -495,15 +495,15 @@ class Inventory:
     cgroup: str = ""
     """`v1` or `v2`; empty where it is unknown."""
     delivery: Delivery | None = None
-    """None where it is unknown; then pods are placed as if every way worked."""
+    """None if it is unknown; then pods are placed as if every way of delivery worked."""
     isolation: tuple[str, ...] = ()
-    """The levels of `contract.isolation` that are enforced here, as observed rather than as configured."""
+    """The levels of `contract.isolation` that the agent has seen working here, not those that are configured."""
     pool: str = ""
-    """The node pool whose options apply here; empty where only the cluster's do."""
+    """The node pool whose options apply here; empty if only the cluster's options apply."""
     options: tuple[tuple[str, str], ...] = ()
     """The administrator's options that apply: (name, value), sorted by name; see `inventories.sharing_of`."""
     proof: str | None = None
-    """Where the proof of the levels that limit stands, as `contract.nodes.proofs.ProofState`; None: none is needed."""
+    """The proof of the limiting levels, as a `contract.nodes.proofs.ProofState`; None: no proof is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,8 +518,8 @@ class Taint:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """
-    What all pods take of one GPU. `exclusive`: one pod holds the whole GPU. `burst`: bytes above `memory` that their
-    limits add up to. `starting`: how many of the pods start alone and have not ended that.
+    The usage of one GPU by all pods. `exclusive`: one pod holds the whole GPU. `burst`: the sum of their limits' bytes
+    above `memory`. `starting`: the number of pods that start alone and have not finished their start.
     """
 
     memory: int = 0
@@ -546,13 +546,13 @@ class Compute:
     storage: int = 0
     pods: int = 0
     scalars: Scalars | None = ()
-    """Every other resource: extended resources and huge pages, ours left out. None of what a node has: it is unknown,
-    and any amount counts as there."""
+    """Every other resource: extended resources and huge pages, without ours. None, for a node: its resources are
+    unknown, and it counts as having any amount."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overcount:
-    """What Kubernetes counts for pods beyond what they hold: bytes, and percent of cores."""
+    """The amounts that Kubernetes counts for pods beyond those that they hold: bytes, and percent of cores."""
 
     memory: int = 0
     cores: int = 0
@@ -573,7 +573,7 @@ NO_OVERCOUNT = Overcount()
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """
-    One node for a decision: what it has, and what is taken.
+    One node for a decision: its resources and their usage.
 
     `usage` runs parallel to `gpus`. `host_ports` holds (ip, protocol, port) in use, ip empty for all addresses.
     """
@@ -593,8 +593,8 @@ class NodeState:
     isolation: tuple[str, ...] = ()
     """As in `Inventory`."""
     features: frozenset[str] | None = None
-    """Those of its declared features that decide about pods; None: they are not asked."""
+    """Those of its declared features that decide about pods; None: they are not checked."""
     overcount: Overcount = NO_OVERCOUNT
     """Of the pods that hold a share here; see `contract.scheduling.counting`."""
     silent: bool = False
-    """Its agent has been silent for too long: faults of its GPUs would not be seen."""
+    """Its agent has been silent for too long, so faults of its GPUs would not be detected."""

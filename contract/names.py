@@ -625,7 +625,7 @@ ENVIRONMENT: tuple[tuple[str, Key], ...] = (
 )
 """Environment of a container with a share: the variable, and the prefix of the annotation that it reads."""
 BURST_ENVIRONMENT: tuple[tuple[str, Key], ...] = (("GPUFRACTION_MEMORY_LIMIT_MIB", MEMORY_LIMIT_MIB_PREFIX),)
-"""What is different where the container's memory limit is above its request."""
+"""The difference for a container whose memory limit is above its request."""
 TOOLKIT_ENVIRONMENT = (
     ("NVIDIA_GPU_MEMORY_REQUEST", "GPUFRACTION_MEMORY_MIB"),
     ("NVIDIA_GPU_MEMORY_LIMIT", "GPUFRACTION_MEMORY_LIMIT_MIB"),

@@ -298,7 +298,7 @@ class Pool:
     selector: tuple[Requirement, ...]
     options: VgpuOptions = SILENT
     node: NodeTemplate | None = None
-    """What an empty node of the pool has; None: no node of it is requested."""
+    """The resources of an empty node of the pool; None: no node of it is requested."""
     spare: int = 0
     """How many empty nodes are kept."""
 
@@ -319,7 +319,7 @@ class PoolOptions:
     cluster: VgpuOptions = SILENT
     pools: tuple[Pool, ...] = ()
     profiles: Mapping[str, Profile] = field(default_factory=dict)
-    """What the administrator says about kube-scheduler's profiles, by `schedulerName`."""
+    """The administrator's settings of kube-scheduler's profiles, by `schedulerName`."""
     base: Options = DEFAULTS
     """How pods are read where the options of the cluster and of pools say nothing."""
 

@@ -196,7 +196,7 @@ def too_large(pod: Mapping[str, Any], why: str) -> JSON:
 
 def _affinity(affinity: Mapping[str, Any]) -> JSON:
     """
-    What the pod requires and prefers of nodes and of other pods, and whether it has anything else about other pods.
+    The pod's requirements and preferences for nodes and other pods, and whether it has other rules about other pods.
     More required terms than are read are left to kube-scheduler.
     """
     slim: JSON = {}

@@ -1,5 +1,5 @@
 """
-One playground in one folder: a second one would write its kubeconfig over the first one's, and end it at its own end.
+One playground in one folder: a second one would overwrite the first one's kubeconfig, and remove it when it ends.
 
 The lock is the kernel's and ends with the process in every case, so no stale lock remains.
 """

@@ -1,8 +1,8 @@
 """
 A whole cluster with gpufraction installed: control plane, shipped manifests, and the three programs as processes.
 
-One composition for the demo, `make playground`, the system tests and the benchmark. Every program gets a kubeconfig of
-exactly its own service account, so it runs with its real RBAC. Nothing here decides anything.
+The demo, `make playground`, the system tests and the benchmark use this one composition. Every program gets a
+kubeconfig of its own service account, so it runs with its real RBAC. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ JSON = dict[str, Any]
 MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 _PROGRAMS = ("certs", "webhook", "allocator", "nodeagent")
 DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
-"""What the samples need beyond the base."""
+"""The components that the samples need in addition to the base."""
 _ELECTION = ("--election-lease", "3s")
 """
-A new cluster waits one lease for its first leader. So this is as short as a busy machine of two cores allows, where a
-renewal that takes too long ends a leader's term.
+The lease is as short as a busy machine with two cores allows: a new cluster waits one lease for its first leader,
+and a leader whose renewal takes too long loses its term.
 """
 _ACCOUNT_SECONDS = 20.0
 _AWAY_SECONDS = 30.0
@@ -49,13 +49,13 @@ _REPLACED_SECONDS = 60.0
 
 
 class NotUp(Exception):
-    """The cluster did not come up in time; the message says what was still missing."""
+    """The cluster did not start in time; the message says what was still missing."""
 
 
 def account(name: str, *, node: str = "", pod: str = "", components: Sequence[str] = ()) -> User:
     """
-    One of our service accounts; an agent's token carries the node that its pod runs on, a holder's its pod. With some
-    components the agent's account is in a namespace of its own.
+    One of our service accounts. An agent's token names the node of its pod, and a holder's token names its pod. With
+    some components, the agent's account is in a separate namespace.
     """
     claims = {"node-name": node, "pod-name": pod}
     extra = {f"authentication.kubernetes.io/{key}": (value,) for key, value in claims.items() if value}
@@ -184,11 +184,11 @@ class Cluster:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def allocator_url(self, replica: int = 0) -> str:
-        """Where an allocator answers probes."""
+        """The URL at which an allocator answers probes."""
         return f"http://127.0.0.1:{self.replicas[replica].allocator_port}"
 
     def webhook_url(self, replica: int = 0) -> str:
-        """Where a webhook answers probes."""
+        """The URL at which a webhook answers probes."""
         return f"http://127.0.0.1:{self.replicas[replica].health_port}"
 
     def scraper_token(self) -> str:
@@ -198,7 +198,7 @@ class Cluster:
         return self._scraper_token
 
     def metrics(self, replica: int = 0, *, of: str = "allocator", timeout: float = 5.0) -> str:
-        """What the allocator or the webhook of a replica answers to a scrape. Raises `OSError`."""
+        """The metrics of a replica's allocator or webhook. Raises `OSError`."""
         found = self.replicas[replica]
         port = found.allocator_port if of == "allocator" else found.health_port
         return scraping.scrape(port, self.scraper_token(), timeout=timeout)
@@ -216,10 +216,10 @@ class Cluster:
 
     def ask_only(self, replica: int | None, *, cut: bool = True) -> None:
         """
-        Have the API server's reviews go to this replica from now on; None: to all in turn.
+        Send the API server's reviews to this replica from now on; None: to all replicas in turn.
 
-        `cut`: the connections that are open end now, and with them the reviews that are on their way. Without it they
-        stay until their webhook ends them, as behind a Service.
+        `cut`: close the open connections now, and with them the reviews in progress. Otherwise they stay open until
+        their webhook closes them, as behind a Service.
         """
         self._asked = replica
         if cut:
@@ -229,8 +229,8 @@ class Cluster:
         """
         Replace every program by one that starts now, as the rollout of a Deployment and of a DaemonSet does.
 
-        The replicas are replaced one after the other; the API server asks the others meanwhile. `report` gets each
-        part that serves again. Raises `NotUp` or `ProgramFailed`.
+        It replaces one replica after the other. The API server calls the others in the meantime. `report` gets the
+        name of each part that serves again. Raises `NotUp` or `ProgramFailed`.
         """
         for replica in self.replicas:
             others = [each.number for each in self.replicas if each is not replica]
@@ -254,7 +254,7 @@ class Cluster:
         return [each.webhook_port for each in self.replicas if self._asked in (None, each.number)]
 
     def label_namespace(self, name: str) -> None:
-        """What an administrator does for a tenant: create the namespace if needed, and label it."""
+        """Create the namespace if needed, and label it, as an administrator does for a tenant."""
         installing.apply(self.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         labels = {"metadata": {"labels": {names.INJECT_LABEL: names.INJECT_ENABLED}}}
         self.kube.patch_merge(paths.path("v1", "namespaces", name=name), labels)
@@ -274,7 +274,7 @@ class Cluster:
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def reached(self, configuration: JSON) -> tuple[JSON, list[JSON]]:
-        """A webhook configuration as this API server reaches the webhook, and objects to apply alongside it."""
+        """The webhook configuration with an address that this API server reaches, and objects to apply alongside it."""
         return self.control_plane.reach(configuration, self._service.port)
 
     def _install(self) -> None:
@@ -317,12 +317,12 @@ class Cluster:
             ).start()
 
     def _plugin_flags(self, node: GpuNode) -> tuple[str, ...]:
-        """What makes the node's agent a kubelet plugin, on a host where NVIDIA's tools have described the GPUs."""
+        """Flags that make the node's agent a kubelet plugin, on a host where NVIDIA's tools have described the GPUs."""
         folder = self._kubelets.get(node.spec.name)
         if folder is None:
             return ()
         host = self.directory / f"host-{node.spec.name}"
-        # The agent reads the kind; the runtime that is played finds every GPU of the node.
+        # The agent reads only the CDI kind; the simulated runtime finds every GPU of the node.
         described = [{"name": "GPU-0", "containerEdits": {}}]
         text = json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": described})
         (host / "etc/cdi").mkdir(parents=True, exist_ok=True)
@@ -415,7 +415,7 @@ class Cluster:
         return b"BEGIN CERTIFICATE" in base64.b64decode(bundle)
 
     def _gpus_of(self, node: str) -> NodeGpus:
-        """What the node's driver sees: the agent's simulation, as it published it."""
+        """The GPUs that the node's driver sees: those that the agent simulates, as it published them."""
         path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node)
         deadline = time.monotonic() + _AWAY_SECONDS
         while True:

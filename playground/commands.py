@@ -108,7 +108,7 @@ def _actions(cluster: Cluster) -> Mapping[str, Action]:
 
 
 def _reported(action: Action) -> Action:
-    """The action; its failure is an answer, so that it does not end the playground."""
+    """Wrap the action: print its failure and return a status, so that a failure does not end the playground."""
 
     def carried_out(about: str, report: Report) -> int:
         try:
@@ -122,8 +122,8 @@ def _reported(action: Action) -> Action:
 
 def _cluster(directory: Path, proceed: Callable[[], None]) -> Cluster:
     """
-    The demo's nodes, with two replicas as the manifests have them, and with preemption. An agent that is silent is
-    noticed sooner than in production, where the image of a new version must be pulled meanwhile.
+    The demo's nodes, with two replicas as in the manifests, and with preemption. A silent agent is detected sooner than
+    in production, where an agent is also silent while the image of a new version is pulled.
     """
     return Cluster(
         nodes=[shapes.described_by_file(node, directory) for node in shapes.DEMO],

@@ -1,7 +1,7 @@
 """
-The main task, shown: every sample is applied unchanged, and its outcome is shown next to the expected one.
+The demo: applies every sample unchanged, and shows its outcome next to the expected one.
 
-Everything observed is read from the API server. The exit status is 0 only if all of it is as expected.
+It reads all outcomes from the API server. The exit status is 0 only if all of them are as expected.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:
 
 
 def _one_for_one(kube: Kube, out: TextIO) -> bool:
-    """Deleting one of six running pods starts exactly one of the four that wait, the first in the queue."""
+    """Show that deleting one of six running pods starts exactly one of four waiting pods, the first in the queue."""
     scenario = next(s for s in SCENARIOS if s.sample == "4paradigm-vgpu.yaml")
     made = scenarios.submit(kube, scenario)
     before = scenarios.settled(kube, scenario.pods)

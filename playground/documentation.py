@@ -1,9 +1,8 @@
 """
-The pages of the documentation that are made from code: names, metrics, reasons, and the dialects with what examples
-mean.
+The pages of the documentation that are made from code: names, metrics, reasons, and the dialects with their examples.
 
 `python -m playground.documentation [FOLDER]` writes them, into `docs` where no folder is named; a test holds the
-committed pages to what is made here. The dialect itself reads the examples, so their meaning is never wrong.
+committed pages to what is made here. The dialect itself reads the examples, so their meaning is always correct.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _MADE = "<!-- Made by `python -m playground.documentation`; change the code, not
 
 
 def names_page() -> str:
-    """`docs/names.md`: every name on or in a Kubernetes object that is ours."""
+    """`docs/names.md`: every name of ours on or in a Kubernetes object."""
     rows = [(f"`{_full(key)}`", key.on, key.writer, key.doc) for key in names.REGISTRY]
     environment = [(f"`{variable}`", f"`{_full(key)}`") for variable, key in names.ENVIRONMENT]
     exact, prefixes = names.RESERVED_ENVIRONMENT, names.RESERVED_ENVIRONMENT_PREFIXES
@@ -67,7 +66,7 @@ def _full(key: names.Key) -> str:
 
 
 def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
-    """`docs/dialects.md`: how each older system's words are read."""
+    """`docs/dialects.md`: how gpufraction reads the pods of each older system."""
     general = (
         "English | [简体中文](zh/dialects.md)",
         "Find what your manifest's names request. A dialect is one system's names for a GPU share. Every dialect is "
@@ -142,7 +141,7 @@ def _written(example: Example) -> str:
 
 
 def outcome(example: Example) -> str:
-    """What an example is read as, in words."""
+    """The result of reading an example, in words."""
     metadata = {"annotations": dict(example.annotations), "labels": dict(example.labels)}
     container = {"name": "main", "resources": {"limits": dict(example.limits)}}
     found = DIALECTS.read({"metadata": metadata, "spec": {"containers": [container]}})
@@ -241,14 +240,14 @@ def edges_page() -> str:
 
 
 def _anchor(title: str) -> str:
-    """What a link to the heading ends in."""
+    """The anchor of a heading, for links to it."""
     return "".join(character for character in title.lower() if character.isalnum() or character in " -").replace(
         " ", "-"
     )
 
 
 def reasons_page() -> str:
-    """`docs/reasons.md`: every reason of a condition or Event, by where it is read."""
+    """`docs/reasons.md`: every reason of a condition or Event, by the object on which it appears."""
     parts = []
     for kind, about in _READ:
         rows = [_reason(word, row) for word, row in REGISTRY if row.kind is kind]
@@ -339,7 +338,7 @@ _SCRAPED = (
 
 
 def deprecations_page() -> str:
-    """`docs/deprecations.md`: what a later release does not read."""
+    """`docs/deprecations.md`: the names that a later release no longer reads."""
     rows = [(f"`{each.name}`", each.since, each.until, each.instead) for each in DEPRECATED]
     table = _table(("Name", "Deprecated since", "Read until", "Instead"), rows)
     return _page(

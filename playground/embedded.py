@@ -1,7 +1,7 @@
 """
 The embedded control plane: API server over HTTPS, controllers, scheduler and kubelets, all in this process.
 
-It is one of two that a `Cluster` can use; the other starts a real kube-apiserver. Both implement `ControlPlane`.
+A `Cluster` uses this control plane or a real kube-apiserver. Both implement `ControlPlane`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JSON = dict[str, Any]
 
 
 class ControlPlane(Protocol):
-    """What a cluster needs of its control plane."""
+    """The interface of a cluster's control plane."""
 
     def start(self) -> None:
         """Start it; it answers when this returns."""
@@ -39,19 +39,19 @@ class ControlPlane(Protocol):
         """A kubeconfig, as YAML, with which a client is that user."""
 
     def add_node(self, spec: NodeSpec) -> None:
-        """Have a kubelet register the node, now or soon. One that is there already stays as it is."""
+        """Have a kubelet register the node, now or soon. An existing node stays unchanged."""
 
     def use_plugins(self, plugins: Plugins) -> None:
         """Have the kubelets ask these plugins for the devices of ResourceClaims."""
 
     def use_programs(self, programs: Programs) -> None:
-        """Have the kubelets run containers' programs so. Only of kubelets that are played."""
+        """Have the simulated kubelets run containers' programs with `programs`."""
 
     def fail_node(self, name: str) -> None:
-        """Have a node fall silent, as one whose machine is down. Only of kubelets that are played."""
+        """Stop a node's heartbeats, as if its machine were down. Only for simulated kubelets."""
 
     def restart_node(self, name: str) -> None:
-        """Have such a node come back."""
+        """Start the heartbeats of such a node again."""
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """
@@ -106,23 +106,23 @@ class Embedded:
         return self.server.kubeconfig(user)
 
     def add_node(self, spec: NodeSpec) -> None:
-        """Have a kubelet register the node. One that is there already stays as it is."""
+        """Have a kubelet register the node. An existing node stays unchanged."""
         self.machinery.add_node(spec)
 
     def use_plugins(self, plugins: Plugins) -> None:
-        """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
+        """Have the simulated kubelets ask these plugins for the devices of ResourceClaims."""
         self.machinery.use_plugins(plugins)
 
     def use_programs(self, programs: Programs) -> None:
-        """Have the kubelets run containers' programs so."""
+        """Have the kubelets run containers' programs with `programs`."""
         self.machinery.use_programs(programs)
 
     def fail_node(self, name: str) -> None:
-        """Have a node fall silent."""
+        """Stop a node's heartbeats."""
         self.machinery.fail_node(name)
 
     def restart_node(self, name: str) -> None:
-        """Have it come back."""
+        """Start its heartbeats again."""
         self.machinery.restart_node(name)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
@@ -140,5 +140,5 @@ class Embedded:
 
     @property
     def webhook_names(self) -> tuple[str, ...]:
-        """None: it is called by its Service's name."""
+        """No names: the API server calls the webhook by its Service's name."""
         return ()

@@ -1,7 +1,7 @@
 """
-A picture of the GPUs for a terminal: every card, how full it is, and how many pods share it.
+Draws the GPUs for a terminal: every card, how full it is, and how many pods share it.
 
-Read from the API server alone: GPUNodes for what exists, the pods' allocations for what is taken. 80 columns.
+Reads only from the API server: the cards from GPUNodes, and their use from the pods' allocations. 80 columns wide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WIDTH = 24
 
 
 def draw(kube: Kube) -> str:
-    """One line a GPU."""
+    """One line for each GPU."""
     taken: dict[str, list[int]] = {}
     for pod in kube.list(paths.pods()).items:
         for uuid, memory in _shares(pod).items():

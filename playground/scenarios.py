@@ -1,7 +1,7 @@
 """
-The samples, and the expected outcome of each on the demo's cluster: one table for the demo and for the tests.
+The samples, and the expected outcome of each on the demo's cluster. The demo and the tests use this one table.
 
-The outcome is read from the API server alone: phases, conditions, annotations, and what the containers printed.
+The outcome is read only from the API server: phases, conditions, annotations, and the containers' logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Outcome:
     gpus: int = 0
     """Distinct GPUs that the running pods hold a share of."""
     waits: tuple[str, ...] = ()
-    """Reason codes of those that wait."""
+    """Reason codes of the waiting pods."""
 
     def __str__(self) -> str:
         text = f"{self.running} Running on {', '.join(self.nodes) or '-'}, {self.gpus} GPU{'s' * (self.gpus != 1)}"
@@ -52,9 +52,9 @@ class Scenario:
     before: tuple[str, ...] = ()
     """Samples that are applied first."""
     replicas: int = 0
-    """Scale the Deployment to this many before looking; 0 leaves it."""
+    """Scale the Deployment to this many replicas first; 0 leaves it as it is."""
     pods: int = field(default=1)
-    """How many pods are to be seen in all."""
+    """The expected number of pods in all."""
 
 
 SCENARIOS = (
@@ -147,7 +147,7 @@ SCENARIOS = (
 
 
 def submit(kube: Kube, scenario: Scenario, namespace: str = "default") -> list[JSON]:
-    """Apply the sample as a tenant would; the objects that were made."""
+    """Apply the sample as a tenant would. Returns the created objects."""
     made = []
     for document in (d for name in (*scenario.before, scenario.sample) for d in installing.documents(SAMPLES / name)):
         document["metadata"]["namespace"] = namespace
@@ -173,9 +173,9 @@ def remove(kube: Kube, made: Iterable[JSON]) -> None:
 
 def retire(kube: Kube, owners: Iterable[JSON]) -> None:
     """
-    Bring Deployments, ReplicaSets and Jobs to no pods, and wait until their controllers report that.
+    Scale Deployments, ReplicaSets and Jobs down to no pods, and wait until their controllers report that.
 
-    A controller that is deleted under way may still make a pod that nobody waits for.
+    A controller that is deleted in the meantime may still create a pod, for which no code would wait.
     """
     paths = {installing.path_of(owner, named=True): owner["kind"] for owner in owners if owner["kind"] in _STILL}
     for path, kind in paths.items():
@@ -192,7 +192,7 @@ def retire(kube: Kube, owners: Iterable[JSON]) -> None:
 
 
 def clear(kube: Kube, namespace: str = "default") -> None:
-    """Leave the namespace without pods and without anything that would make new ones."""
+    """Delete all pods of the namespace, and all objects that would create new ones."""
     versions = {"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "Job": "batch/v1"}
 
     def owners() -> list[JSON]:
@@ -205,7 +205,7 @@ def clear(kube: Kube, namespace: str = "default") -> None:
     retire(kube, owners())
     for owner in owners():
         with contextlib.suppress(KubeNotFound):  # its owner took it along
-            # A Job would leave its pods behind, and wait for who tells them so.
+            # Without a propagation policy, a Job would leave its pods behind.
             kube.delete(installing.path_of(owner, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not owners(), "controllers are still there")
     delete_pods(kube, namespace)
@@ -218,11 +218,11 @@ def clear(kube: Kube, namespace: str = "default") -> None:
 
 
 _ALL_OF_THEM = 60.0
-"""Seconds for the deletion of a thousand pods at once, which a real API server does one by one."""
+"""Seconds to delete a thousand pods in one request, which a real API server handles one by one."""
 
 
 def delete_pods(kube: Kube, namespace: str) -> None:
-    """Delete all pods of a namespace. A busy API server ends the request before the last one, so ask it again."""
+    """Delete all pods of a namespace. Retries, because a busy API server may end the request before the last pod."""
 
     def deleted() -> bool:
         try:
@@ -267,12 +267,12 @@ def all_claims(kube: Kube, namespace: str = "default") -> list[JSON]:
 
 
 def is_running(pod: JSON) -> bool:
-    """Whether the pod runs and is not terminating."""
+    """Whether the pod is running and not terminating."""
     return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def waits(pod: JSON) -> str:
-    """The code for which a gated pod waits; empty where it is not gated or has no reason yet."""
+    """The reason code of a waiting gated pod; empty if it is not gated or has no reason yet."""
     gated = any(g["name"] == names.GATE for g in pod["spec"].get("schedulingGates") or [])
     return condition(pod).get("reason", "") if gated else ""
 
@@ -287,7 +287,7 @@ def settled(kube: Kube, count: int, namespace: str = "default", *, running: int 
     """
     Wait until `count` pods all run or wait with a reason, and return them.
 
-    `running`: so many of them at least, where pods that wait already are about to start.
+    `running`: the least number of pods that must run, if waiting pods are about to start.
     """
     found: list[JSON] = []
 
@@ -325,7 +325,7 @@ def outcome(found: Iterable[JSON]) -> Outcome:
 
 
 def held(pod: JSON) -> dict[str, int]:
-    """Bytes held of each GPU by the pod's allocation, by UUID."""
+    """Bytes of each GPU that the pod's allocation holds, by UUID."""
     text = pod["metadata"].get("annotations", {}).get(names.ALLOCATION)
     shares: dict[str, int] = {}
     if text is not None:
@@ -336,7 +336,7 @@ def held(pod: JSON) -> dict[str, int]:
 
 
 def printed(kube: Kube, pod: JSON, container: str = "") -> str:
-    """What a container of the pod printed, the first one's where none is named; empty where it cannot be had."""
+    """The log of the named container, or of the pod's first one; empty if there is none."""
     metadata = pod["metadata"]
     query = {"container": container or pod["spec"]["containers"][0]["name"]}
     try:
@@ -346,7 +346,7 @@ def printed(kube: Kube, pod: JSON, container: str = "") -> str:
 
 
 def missing_lines(kube: Kube, scenario: Scenario, found: Iterable[JSON]) -> list[str]:
-    """The lines that should have been printed and were not."""
+    """The expected lines that the container did not print."""
     if not scenario.prints:
         return []
     running = sorted((p for p in found if is_running(p)), key=lambda p: str(p["metadata"]["name"]))

@@ -1,7 +1,8 @@
 """
-Writes the reference of docs/settings.md: what each program prints of its settings with `--help`.
+Writes the reference of docs/settings.md: the settings that each program prints with `--help`.
 
-It runs the programs as a user does, since the playground imports none of them. People write the page above the mark.
+It runs the programs as a user does, because the playground imports none of them. The text above the mark is written
+by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ASKED = {
 
 
 def page(written: str) -> str:
-    """The page with its reference as it should be. `written`: the page, of which all above the mark stays."""
+    """The page with its current reference. `written`: the existing page, whose text above the mark stays."""
     above, mark, _ = written.partition(MADE)
     if not mark:
         raise ValueError(f"the page must have the line {MADE!r}")
@@ -42,7 +43,7 @@ def _help(program: str, command: str) -> list[str]:
 
 
 def _tables(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Each table, and the heading that stands right before it where there are several."""
+    """Each table, with the heading before it if there are several."""
     rows: list[str] = []
     heading = ""
     for before, line in zip(["", *lines], [*lines, ""], strict=True):

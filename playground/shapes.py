@@ -18,7 +18,7 @@ from playground.machinery.objects.nodes import NodeSpec
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """A node, and its GPUs in the words of the agent's simulation, such as `2 x Tesla T4 15109MiB`."""
+    """A node, and its GPUs in the syntax of the agent's simulation, such as `2 x Tesla T4 15109MiB`."""
 
     spec: NodeSpec
     gpus: str
@@ -40,14 +40,14 @@ def gpu_node(
 
 
 def described_by_file(node: GpuNode, directory: Path) -> GpuNode:
-    """The node, whose agent reads its GPUs from a file in this folder at every look: `describe` can change them."""
+    """The node, whose agent reads its GPUs from a file in this folder each time. `describe` can change them."""
     directory.mkdir(parents=True, exist_ok=True)
     describe(node, directory)
     return replace(node, gpus=f"@{_description(node, directory)}")
 
 
 def describe(node: GpuNode, directory: Path, cards: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Write what the file of a node says: its GPUs, and by index what is different about a card from now on."""
+    """Write the file of a node: its GPUs, and the changed properties of single cards by index."""
     path = _description(node, directory)
     written = path.with_suffix(".new")
     written.write_text(json.dumps({"gpus": node.gpus, "cards": cards or {}}))

@@ -1,5 +1,5 @@
 """
-Translated pages: which page each of them translates, and whether that page has changed since.
+Translated pages: the original of each, and whether the original has changed since the translation.
 
     make translations                               which translations are older than their originals
     make translations PAGES=docs/zh/tutorial.md     this one was brought up to date: write the original's blocks of
@@ -30,7 +30,7 @@ def translations(top: Path = TOP) -> dict[Path, Path]:
 
 
 def outdated(translation: Path, original: Path) -> list[str]:
-    """What is wrong with a translated page, and what to do; nothing where it is up to date."""
+    """The problems of a translated page, and their cure; empty if it is up to date."""
     page, text = (path.read_text(encoding="utf-8") for path in (translation, original))
     names = [str(path.relative_to(TOP)) if path.is_relative_to(TOP) else path.name for path in (translation, original)]
     renew = f"then: make translations PAGES={names[0]}"
@@ -66,12 +66,12 @@ def digest(page: str) -> str:
 
 
 def blocks(page: str) -> list[str]:
-    """The blocks of code of a page: those between fences, and paragraphs that are indented by four columns."""
+    """The code blocks of a page: fenced blocks, and paragraphs that are indented by four columns."""
     return [part for is_code, part in _parts(page) if is_code]
 
 
 def _parts(page: str) -> Iterator[tuple[bool, str]]:
-    """A page in its parts: text, and each block of code with its fences."""
+    """The parts of a page: text, and each code block with its fences."""
     for number, lines in groupby(_numbered(page), key=lambda each: each[0]):
         yield number > 0, "".join(line for _, line in lines)
 
@@ -90,7 +90,7 @@ def _numbered(page: str) -> Iterator[tuple[int, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Renew the pages that are named, or tell which are older than their originals; the exit status."""
+    """Renew the named pages, or list those that are older than their originals. Returns the exit status."""
     given = [Path(name).resolve() for name in (sys.argv[1:] if arguments is None else arguments)]
     pages = translations()
     for page in given:

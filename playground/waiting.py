@@ -1,7 +1,7 @@
 """
-Waiting until something is so, by asking again and again.
+Waits for a condition by polling.
 
-What the playground, the benchmarks and the tests wait for happens in other processes, which cannot call back.
+The playground, the benchmarks and the tests wait for other processes, which cannot call back.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TypeVar
 T = TypeVar("T")
 PATIENCE = 60.0
 SLOWER = "PLAYGROUND_SLOWER"
-"""The environment variable that says how many times longer all waiting may take, as on an emulated machine."""
+"""The environment variable with the factor by which all waits may be longer, for example on an emulated machine."""
 _LONGEST_PAUSE = 0.2
 
 
 class NotInTime(Exception):
-    """What was waited for did not come; the message says what is missing."""
+    """The condition did not become true in time; the message says what is missing."""
 
 
 def wait_for(
     asked: Callable[[], T], missing: str | Callable[[], str], timeout: float = PATIENCE, *, every: float = 0.03
 ) -> T:
     """
-    The first true answer of `asked`, which is called at least once, and then `every` so many seconds. After a while the
-    pauses are longer, a tenth of what was waited already: to ask takes time from who is waited for.
+    The first true result of `asked`, which is called at least once, and then at intervals of `every` seconds. Later,
+    the intervals grow to a tenth of the time waited so far, because each call slows down the processes waited for.
 
-    After `timeout` seconds, more with `SLOWER`, raises `NotInTime` with `missing`, or with what `missing()` then says.
-    What `asked` raises comes through at once.
+    After `timeout` seconds, or more with `SLOWER`, raises `NotInTime` with `missing`, or with the result of
+    `missing()`. Exceptions of `asked` propagate at once.
     """
     start = time.monotonic()
     timeout *= slower()
@@ -43,7 +43,7 @@ def wait_for(
 
 
 def slower() -> float:
-    """How many times longer than usual things take here, by the environment; 1 where nothing sensible is said."""
+    """The factor by which waits are longer here, from the environment; 1 if it is missing or invalid."""
     try:
         return max(1.0, min(float(os.environ.get(SLOWER, "1")), 100.0))
     except ValueError:

@@ -85,7 +85,7 @@ class FrozenCluster:
 
 class Pending:
     """
-    What kube-scheduler is about to put on nodes: CPU, memory and storage of pods that have no node yet, by uid.
+    The amounts that kube-scheduler is about to place: CPU, memory and storage of pods that have no node yet, by uid.
 
     A pod that is bound when it is admitted competes with these for its node, and its kubelet refuses the second of the
     two. The nodes that they may go to are not considered, because this would mean keeping the selectors of pods without
@@ -318,7 +318,7 @@ class Cache:
 
     def room_to_join(self, uid: str, name: str, wanted: Amounts) -> Amounts | None:
         """
-        What Kubernetes has left on a node for a pod that uses a share which other pods have; None where it has enough.
+        The room that Kubernetes has left on a node for a pod that uses other pods' share; None if it has enough.
         Until it has, the pod counts in `counted_again`, by which the node's agent makes the capacity larger.
 
         A Node without accounting resources is not asked: kube-scheduler binds no pod to it.
@@ -338,7 +338,7 @@ class Cache:
             self._touched[before[0]] = None
 
     def _accounting_left(self, name: str) -> Amounts | None:
-        """What Kubernetes has left on a node; None where the Node does not say what it has."""
+        """The room that Kubernetes has left on a node; None if the Node does not publish its amounts."""
         facts = self._facts.get(name)
         if facts is None or facts.accounting is None:
             return None
@@ -564,7 +564,7 @@ class Cache:
         return frozenset(self._suspect)
 
     def open(self, who: str) -> bool:
-        """What this pod or claim holds is counted again. True if nodes were closed for it."""
+        """Count again the amounts that this pod or claim holds. True if nodes were closed for it."""
         return who in self._suspect and self.close(who, frozenset())
 
     def _gpus(self, inventory: Inventory) -> tuple[Gpu, ...]:
@@ -580,7 +580,7 @@ class Cache:
     # -- silent agents --------------------------------------------------------------------------------------------
 
     def hear(self, node: str, beat: Heartbeat, now: float, *, listed: bool = False) -> bool:
-        """What a GPUNode says about its agent; see `Agents.hear`. True if a waiting pod might fit better now."""
+        """Apply a GPUNode's report about its agent; see `Agents.hear`. True if a waiting pod might fit better now."""
         return self._agents.hear(node, beat, now, listed=listed) and self._refresh(node)
 
     def retain_agents(self, nodes: Collection[str]) -> None:
@@ -603,7 +603,7 @@ class Cache:
     # -- idle shares ----------------------------------------------------------------------------------------------
 
     def report_idle(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> None:
-        """What a GPUNode says about the idle shares of its node; `listed`: it may be old."""
+        """Apply a GPUNode's report about the idle shares of its node. `listed`: it may be old."""
         if self.idle_shares.see(node, report, now, listed=listed):
             self._note_idle(node, {pod: now - (report.lasted(pod) or 0) for pod in report.shares})
 
@@ -806,7 +806,7 @@ class Cache:
         )
 
     def _usage(self, inventory: Inventory, assumed: Iterable[Reservation]) -> tuple[Usage, ...]:
-        """What is taken of the node's GPUs. A share that is assumed for a pod that starts alone counts as starting."""
+        """The usage of the node's GPUs. A share that is assumed for a pod that starts alone counts as starting."""
         usage = usage_of(inventory.gpus, self.ledger, inventory.node)
         starting = Counter(self.starting.on(inventory.node))
         for holding in assumed:
@@ -815,7 +815,7 @@ class Cache:
         return starting_on(inventory.gpus, usage, starting) if starting else usage
 
     def _allocatable(self, facts: NodeFacts) -> Compute:
-        """What the node has. Only kube-scheduler knows the amount of a resource that comes by ResourceClaims alone."""
+        """The node's amounts. Only kube-scheduler knows the amount of a resource that only ResourceClaims provide."""
         by_claim = self._by_claim.difference(name for name, much in facts.allocatable.scalars or () if much)
         if not by_claim:
             return facts.allocatable

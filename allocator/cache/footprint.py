@@ -1,5 +1,5 @@
 """
-What a waiting pod costs in the allocator's memory, as a number that depends only on what is kept of it.
+The cost of a waiting pod in the allocator's memory, as a number that depends only on the stored parts of the pod.
 
 The sizes are those of CPython's objects, in bytes, rounded up. They need not be exact: they must be the same in each
 process and each time, and never far less than what is used. Pure.

@@ -65,13 +65,13 @@ class Reservation:
     """When it was assumed or confirmed, by the injected clock."""
     host_ports: frozenset[tuple[str, str, int]] = frozenset()
     judged: Judged | None = None
-    """What the decision was based on, if it was made at admission and no pod has been seen."""
+    """The basis of the decision, if it was made at admission and no pod has been seen."""
     pin: str = ""
     """The pin in the answer to admission."""
     held_since: float = 0.0
     """Since when its pod has the share according to the pod, in seconds since 1970; 0 if it does not say."""
     rules: PodRules | None = None
-    """What other pods see of its pod while that pod has not been seen."""
+    """The parts of its pod that matter to other pods, while the pod has not been seen."""
 
 
 class ShareMoved(NamedTuple):

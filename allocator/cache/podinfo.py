@@ -96,7 +96,7 @@ class EndedShare(NamedTuple):
 
 
 class PodInfo(NamedTuple):
-    """What is read of a pod. A tuple, since it is made for every pod of a list."""
+    """The parts of a pod that are read. A tuple, because it is created for every pod of a list."""
 
     uid: str
     key: str
@@ -130,7 +130,7 @@ class PodInfo(NamedTuple):
     allocation: Allocation | None = None
     """The share that it holds."""
     compute: Compute = _NOTHING
-    """What it takes of its node besides GPUs."""
+    """The node's resources that it takes besides GPUs."""
     resized: Compute | None = None
     """The same while it is resized in place, if that differs."""
     successor: SchedulingRequest | None = None
@@ -146,7 +146,7 @@ class PodInfo(NamedTuple):
     withdrawn: str = ""
     """The node of a share that was taken back; empty if none was, or if the pod has one again."""
     unserved: Amounts = NO_AMOUNTS
-    """What Kubernetes counts for such a pod once it is bound, although it has no share."""
+    """The amounts that Kubernetes counts for such a pod once it is bound, although it has no share."""
     waiting: WaitingPod | None = None
     """Set while our gate holds it and it is not deleted."""
     behind: str = ""
@@ -443,7 +443,7 @@ def _read(part: Callable[[], T], otherwise: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What a pod takes of its node besides GPUs."""
+    """The node's resources that a pod takes besides GPUs."""
 
     node: str
     compute: Compute

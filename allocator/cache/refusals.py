@@ -27,7 +27,7 @@ _WORDS = 120
 """Bytes of kube-scheduler's words in a reason."""
 _SUMMARY = re.compile(r"0/\d{1,9} nodes are available: ")
 _OF_THE_PIN = ("didn't match Pod's node affinity/selector", "didn't satisfy plugin(s) [NodeAffinity]")
-"""What kube-scheduler says about all nodes except the one to which the pod is pinned."""
+"""Kube-scheduler's message about all nodes except the one to which the pod is pinned."""
 NOTHING: Mapping[str, Reason] = {}
 
 

@@ -52,9 +52,9 @@ class RepeatedGpus:
         self._changes: set[str] = set()
         """UUIDs whose reporting nodes changed, so that their keeper must be chosen again."""
         self._seen: dict[str, Inventory] = {}
-        """What was last returned for each node that has had repeated cards."""
+        """The last result for each node that has had repeated cards."""
         self._noted: dict[str, str] = {}
-        """What the annotation of each GPUNode says."""
+        """The value of each GPUNode's annotation."""
         self._requested: dict[str, tuple[str, float]] = {}
         self._reported: dict[str, str] = {}
 
@@ -83,7 +83,7 @@ class RepeatedGpus:
         return self._changed(self._choose(self._several, held))
 
     def note(self, node: str, text: str) -> None:
-        """What the annotation of a GPUNode says now."""
+        """Apply the current annotation of a GPUNode."""
         self._noted[node] = text
 
     def repeated(self, node: str) -> tuple[RepeatedGpu, ...]:

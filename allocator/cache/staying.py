@@ -1,5 +1,5 @@
 """
-What the pods take that every node of a pool has: those of DaemonSets, and static ones.
+The resources of the pods that every node of a pool has: those of DaemonSets, and static ones.
 
 Owner references tell which pods these are, and any tenant can write them. So what a namespace's pods can take off an
 empty node is bounded, except for namespaces in which only administrators create pods. Pure.

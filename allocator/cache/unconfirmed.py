@@ -28,7 +28,7 @@ _NAMESPACES = 4096
 
 
 def weight(request: PodRequest, allocation: Allocation, sharers: int) -> int:
-    """What the allocation takes of GPUs, in percent of one; a GPU that takes `sharers` pods is also taken by pods."""
+    """The part of GPUs that the allocation takes, in percent of one. A share counts at least 1/`sharers` of a GPU."""
     whole = {fraction.container for fraction in request.containers if fraction.exclusive}
     return sum(
         WHOLE

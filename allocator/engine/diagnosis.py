@@ -1,8 +1,8 @@
 """
 Why a pod fits nowhere, added up over all nodes at once.
 
-The same counts as `reasons.tally` over the reasons that `reference.evaluate` gives node by node. A full cluster mostly
-answers "no", so that answer may not cost more than a "yes".
+The counts are those of `reasons.tally` over the reasons that `reference.evaluate` gives node by node. In a full cluster
+the result is mostly "no", so a "no" must not cost more than a "yes".
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contract.scheduling.needs import PodNeeds
 
 Amount = Amounts | int
 Wished = tuple[Flags | None, Flags | None, Flags | None]
-"""GPUs that the wishes accept by UUID, by model and by selectors; None where all are."""
+"""GPUs that the wishes accept by UUID, by model and by selectors; None if they accept all."""
 
 
 class FirstReasons:
-    """Per node the first reason found: its code, what was wanted and the most that was there."""
+    """Per node the first reason found: its code, the wanted amount and the largest amount available."""
 
     def __init__(self, columns: Columns, static: StaticFilterResult) -> None:
         self._columns = columns
@@ -40,20 +40,20 @@ class FirstReasons:
         return found
 
     def add(self, where: Flags, code: Code | Amounts, wanted: Amount = 0, most: Amount = 0) -> None:
-        """A reason for those of these nodes that have none yet."""
+        """Add a reason to those of these nodes that have none yet."""
         new = where & (self.codes == 0)
         for column, value in ((self.codes, code), (self._wanted, wanted), (self._most, most)):
             column[new] = value[new] if isinstance(value, np.ndarray) and value.ndim else value
 
     def add_ports(self, conflicts: Mapping[int, str]) -> None:
-        """Host ports in use, by the node's place."""
+        """Add host ports in use, by the node's index."""
         where: Flags = np.zeros(len(self.codes), np.bool_)
         where[list(conflicts)] = True
         self.add(where, Code.PORTS)
         self._ports = conflicts
 
     def add_refused(self, refused: Mapping[int, Reason]) -> None:
-        """What refuses nodes for a reason that is not in the columns, by the node's place."""
+        """Add refusals for reasons that are not in the columns, by the node's index."""
         for row, reason in refused.items():
             if not self.codes[row]:
                 self.codes[row], self._wanted[row], self._most[row] = reason.code, reason.wanted, reason.most
@@ -71,7 +71,7 @@ class FirstReasons:
         return tuple(found)
 
     def _code(self, number: int, here: Flags) -> NodeCode:
-        """The code of this number. A filter may have a code that is not in the table; it is then in its reason."""
+        """The code with this number. A filter's code that is not in the table is in its reason."""
         known = CODES.get(number)
         return known or next(reason.code for row, reason in self._refused.items() if here[row])
 
@@ -106,27 +106,27 @@ def add_gpus(
     bears: Flags,
     wished: Wished,
 ) -> None:
-    """Nodes on which too few GPUs take the share, with the reason of the GPU on which the pod came furthest."""
+    """Add nodes on which too few GPUs take the share, with the reason of the GPU that passed the most checks."""
     short = np.count_nonzero(bears, axis=0) < fraction.count
     found.add(short & (columns.gpus < fraction.count), Code.TOO_FEW_GPUS, fraction.count, columns.gpus)
     found.add(short, *_furthest(columns, fraction, wanted, limit, wished))
 
 
 def add_numa(found: FirstReasons, columns: Columns, fraction: FractionRequest, bears: Flags) -> None:
-    """Nodes on which enough GPUs take the share, but not on one NUMA node."""
+    """Add nodes on which enough GPUs take the share, but not on one NUMA node."""
     if fraction.one_numa:
         most = columns.most_on_one_numa(bears)
         found.add(most < fraction.count, Code.NUMA, fraction.count, most)
 
 
 def add_alike(found: FirstReasons, fraction: FractionRequest, alike: Amounts | None) -> None:
-    """Nodes on which enough GPUs take the share, but not of one model or alternative."""
+    """Add nodes on which enough GPUs take the share, but not of one model or alternative."""
     if alike is not None:
         found.add(alike < fraction.count, Code.ALIKE, fraction.count, alike)
 
 
 def add_apart(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
-    """Nodes with fewer GPUs than containers on different GPUs ask for together."""
+    """Add nodes with fewer GPUs than containers on different GPUs request together."""
     wanted = sum(fraction.count for fraction in fractions if fraction.apart)
     if wanted:
         found.add(columns.gpus < wanted, Code.TOO_FEW_GPUS, wanted, columns.gpus)
@@ -135,7 +135,7 @@ def add_apart(found: FirstReasons, columns: Columns, fractions: Iterable[Fractio
 def _furthest(
     columns: Columns, fraction: FractionRequest, wanted: Amounts, limit: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:
-    """Per node the furthest code among GPUs that do not take the share, what was wanted, and the most free there."""
+    """Per node the furthest code among GPUs that do not take the share, the wanted amount, and the most free there."""
     by_uuid, by_model, by_selector = wished
     found = _Furthest(columns)
     if by_uuid is not None:
@@ -166,7 +166,7 @@ _NONE: Amounts = np.array(0, np.int64)
 
 
 class _Furthest:
-    """The reasons of the GPUs of each node, stage by stage in the order of `filters.gpu_reason`; a later one counts."""
+    """The reasons of the GPUs of each node, stage by stage in the order of `filters.gpu_reason`. The latest counts."""
 
     def __init__(self, columns: Columns) -> None:
         height = len(columns.nodes)
@@ -177,7 +177,7 @@ class _Furthest:
         """GPUs for which no reason was found yet."""
 
     def refuse(self, code: Code, refuses: Flags, wanted: Amounts = _NONE, free: Amounts = _NONE) -> None:
-        """These GPUs have this reason. Of those with the same room, the one of which more was wanted counts."""
+        """Set the reason of these GPUs. Of GPUs with the same room, the one with the larger wanted amount counts."""
         refused = self._left & refuses
         here = refused.any(axis=0)
         self._left &= ~refuses
@@ -191,7 +191,7 @@ class _Furthest:
 
 
 def add_together(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
-    """All nodes that are left: their GPUs take each container alone and not all of them together."""
+    """Add all remaining nodes: their GPUs take each container alone, but not all of them together."""
     wanted: Amounts = np.zeros(len(columns.nodes), np.int64)
     for fraction in fractions:
         if not fraction.init:

@@ -1,12 +1,12 @@
 """
-The decision of `allocator.engine.reference`, fast: the whole cluster at once by columns, in a cost that no cold cache
-raises.
+The decisions of `allocator.engine.reference`, fast: it evaluates the whole cluster at once by columns, and a cold cache
+does not increase the cost.
 
-One container, or containers that share their GPUs, is answered by columns alone. Several containers on GPUs of their
-own are narrowed down and ranked by columns, and then fitted node by node, the most promising first, until no other node
-can do better. Same answers as the plain engine, tie for tie, the reasons of a "no" included.
+For one container, or containers that share their GPUs, the columns alone decide. For several containers on separate
+GPUs, the columns narrow down and rank the nodes. These are then fitted one by one, the most promising first, until no
+other node can be better. The decisions are those of the plain engine, including ties and the reasons of a "no".
 
-Whether a request can be satisfied at all is asked of each class of nodes once (`NodeClasses`).
+Whether a request can be satisfied at all is checked once for each class of nodes (`NodeClasses`).
 """
 
 from __future__ import annotations
@@ -44,39 +44,39 @@ from contract.scheduling.selecting import is_selected, named_uuids
 _NEVER = np.iinfo(np.int64).max
 _NOWHERE: Flags = np.zeros(0, np.bool_)
 _STEP = 1024
-"""Nodes looked at under new tables in one go: about a millisecond."""
+"""Nodes that are evaluated with new tables in one step, which takes about a millisecond."""
 _WISHES = 64
-"""Wishes for models whose GPUs are remembered; tenants choose them, so there must be a bound."""
+"""Wishes for models whose GPUs are cached. Tenants choose them, so there must be a bound."""
 
 
 Kind = tuple[tuple[str, int, int, PoolSharing, int, bool, str], ...]
 """
-Model, memory in all, usable memory, how it is shared, its NUMA node, whether it is a slice, its compute capability: of
-each GPU in turn.
+For each GPU: its model, total memory, usable memory, sharing options, NUMA node, whether it is a slice, and compute
+capability.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ShareQuery:
-    """One container's share against every GPU."""
+    """Compares one container's share with every GPU."""
 
     fraction: FractionRequest
     wanted: Amounts
-    """Bytes of each GPU; one number for all of them where the share is asked in bytes."""
+    """Bytes of each GPU; one number for all of them if the request is in bytes."""
     limit: Amounts
-    """Bytes of each GPU up to its memory limit; `wanted` where that is the limit."""
+    """Bytes of each GPU up to its memory limit; `wanted` if that is the limit."""
     wished: Wished
     bears: Flags
     """GPUs that take the share."""
     enough: Flags
-    """Nodes with as many of those as the container asks for."""
+    """Nodes with as many of those as the container requests."""
     alike: Amounts | None = None
-    """Per node the most of those that may be the GPUs of the container together; None where any may."""
+    """Per node the largest number of those that the container may have together; None if any set is possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeQuery:
-    """One pod against every node: the static filter, host ports in use, the pod's shares, the nodes that are left."""
+    """Compares one pod with every node: the static filter, host ports in use, the pod's shares, the remaining nodes."""
 
     ask: SchedulingRequest
     static: StaticFilterResult
@@ -84,19 +84,18 @@ class NodeQuery:
     shares: list[ShareQuery]
     passing: Flags
     refused: Mapping[int, Reason]
-    """Nodes that are refused for what is beyond them, by their place."""
+    """Nodes that are refused because of other nodes or objects, by index."""
     short: Mapping[int, Reason]
-    """Nodes that are short of a resource other than CPU, memory and storage, or where Kubernetes counts too much, by
-    their place."""
+    """Nodes that lack a resource other than CPU, memory and storage, or where Kubernetes counts too much, by index."""
 
 
 class NodeClasses:
     """
-    Which classes of nodes there are, and which node has which GPU.
+    The classes of nodes, and the node of each GPU.
 
-    Nodes whose GPUs are alike in all but their UUIDs, position by position, are one class and have one answer to
-    whether a request can be satisfied at all. Only a wish for certain GPUs by UUID tells two of a class apart, so the
-    nodes with one of those are asked on their own. Not thread-safe: one owner calls it.
+    Nodes whose GPUs are equal except for their UUIDs, position by position, are one class. Whether a request can be
+    satisfied at all is the same for all nodes of a class. Only a wish for certain GPUs by UUID distinguishes two nodes
+    of a class, so nodes with such GPUs are checked separately. Not thread-safe: one owner calls it.
     """
 
     def __init__(self) -> None:
@@ -168,19 +167,19 @@ class NodeClasses:
 
     def smallest_accepted(self, fraction: FractionRequest, limits: Limits = DEFAULT_LIMITS) -> int:
         """
-        Usable bytes of the smallest GPU that the request accepts by kind, UUID and selectors; 0 where there is none.
+        Usable bytes of the smallest GPU that the request accepts by kind, UUID and selectors; 0 if there is none.
         """
         apart = {name for name, _ in self.owners(_named(fraction))}
         gpus = (gpu for node, _ in self._groups(apart) for gpu in node.gpus)
         return min((gpu.usable for gpu in gpus if _accepted(gpu, fraction, limits)), default=0)
 
     def cards(self) -> set[GpuKind]:
-        """The kinds of GPUs that there are."""
+        """The existing kinds of GPUs."""
         return {GpuKind(model, memory, usable) for kind in self._members for model, memory, usable, *_ in kind}
 
 
 class Engine:
-    """Decides for one set of nodes, whose changes it is given. Not thread-safe: one owner calls it."""
+    """Decides for one set of nodes. The owner passes in all changes. Not thread-safe: one owner calls it."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, policy: Policy = DEFAULT_POLICY) -> None:
         self.limits = limits
@@ -190,7 +189,7 @@ class Engine:
         self._columns: Columns | None = None
         self._ranks: Ranks | None = None
         self._wished: dict[object, tuple[int, Flags]] = {}
-        """The GPUs that a wish for models accepts, and the columns' layout then."""
+        """The GPUs that a wish for models accepts, and the layout of the columns at that time."""
         self.tables: Tables | None = None
         """What was adopted last."""
 
@@ -211,7 +210,7 @@ class Engine:
                 self._columns.drop(name)
 
     def abandon(self, name: str) -> None:
-        """Drop a node that an error came of, whatever the error left behind."""
+        """Drop a node that caused an error, whatever state the error left."""
         self._nodes.pop(name, None)
         self._columns = None
         self._classes = NodeClasses()
@@ -219,7 +218,7 @@ class Engine:
             self._classes.put(node)
 
     def takes(self, node: NodeState) -> bool:
-        """Whether decisions can be made with this node at all."""
+        """Whether the engine can decide with this node at all."""
         try:
             Columns((node,), self.limits)
         except Exception:
@@ -227,7 +226,7 @@ class Engine:
         return True
 
     def adopt(self, tables: Tables | None) -> None:
-        """Decide by these tables from now on, where the policy learns; None: nothing is learnt yet."""
+        """Use these tables from now on, if the policy learns. None: nothing is learnt yet."""
         self.tables = tables
         self._ranks = None
         if tables is not None and self._columns is not None:
@@ -236,9 +235,9 @@ class Engine:
 
     def adopting(self, tables: Tables) -> Iterator[None]:
         """
-        `adopt` in steps of a few milliseconds at most, so that no decision waits until all nodes are looked at.
+        `adopt` in steps of a few milliseconds at most, so that no decision waits until all nodes are evaluated.
 
-        Between two steps this engine may decide and take in changes; it decides by the new tables once the steps end.
+        Between two steps, this engine may decide and get changes. It uses the new tables after the last step.
         """
         columns = self._columns
         if columns is not None:
@@ -258,9 +257,9 @@ class Engine:
 
     def spare(self, cards: Iterable[int]) -> None:
         """
-        From now on pods wait for so many whole cards of one node each; more than any node has count for nothing. Under
-        `value` nodes with fewer free cards are preferred meanwhile (`allocator.scoring.reference.spared`). Costs
-        nothing.
+        Set the numbers of whole cards of one node for which pods wait from now on. Numbers that exceed every node are
+        ignored. Meanwhile, `value` prefers nodes with fewer free cards (`allocator.scoring.reference.spared`). The call
+        is cheap.
         """
         if self.tables is None or self.tables.policy != "value":
             return
@@ -272,11 +271,11 @@ class Engine:
             self._ranks.tables = self.tables
 
     def prepare(self) -> Columns:
-        """Make the columns if there are none: a tenth of a second at 5,000 nodes, for which no decision should wait."""
+        """Create missing columns before a decision needs them. This takes a tenth of a second at 5,000 nodes."""
         if self._columns is None:
             self._columns = Columns(self._nodes.values(), self.limits)
             self._wished.clear()
-            self.adopt(self.tables)  # what is remembered goes by the slots of these columns
+            self.adopt(self.tables)  # the cached values use the slots of these columns
         return self._columns
 
     # -- questions ------------------------------------------------------------------------------------------------
@@ -296,11 +295,11 @@ class Engine:
         return self._answer(columns, question, prefer) or _refusal(columns, question)
 
     def could_ever(self, ask: SchedulingRequest) -> Unschedulable | None:
-        """The same as `reference.could_ever`, looking once at each class of nodes."""
+        """The same as `reference.could_ever`, with one check for each class of nodes."""
         return self._classes.could_ever(ask, self.limits)
 
     def smallest_accepted(self, fraction: FractionRequest) -> int:
-        """Usable bytes of the smallest GPU whose model the share accepts, whatever its state; 0 where there is none."""
+        """Usable bytes of the smallest GPU whose model the share accepts, whatever its state; 0 if there is none."""
         return self._classes.smallest_accepted(fraction, self.limits)
 
     def cards(self) -> set[GpuKind]:
@@ -387,7 +386,7 @@ class Engine:
         return wished
 
     def _selected(self, columns: Columns, wishes: Wishes) -> Flags | None:
-        """GPUs that the selectors accept; None where all are."""
+        """GPUs that the selectors accept; None if they accept all."""
         if not wishes.selects:
             return None
         selects = self.limits.selects
@@ -401,7 +400,7 @@ class Engine:
         return accepted
 
     def _most_alike(self, columns: Columns, fraction: FractionRequest, bears: Flags) -> Amounts:
-        """Per node the most GPUs of one of `fit.alike_groups` among those that bear the share."""
+        """Per node the size of the largest of `fit.alike_groups` among the GPUs that fit the share."""
         wishes, groups = fraction.wishes, [bears]
         if len(wishes.alternatives) > 1:
             groups = []
@@ -462,9 +461,9 @@ class Engine:
         prefer: Prefer | None,
     ) -> Placement | None:
         """
-        The most promising node first; ends where no node that is left can do better, or where the search gets too long.
+        Fit the most promising node first. Ends when no remaining node can be better, or when the search gets too long.
 
-        With preferences every node that can do as well is looked at.
+        With preferences, it evaluates every node that can be as good.
         """
         policy = policy_of(ask, self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
@@ -506,7 +505,7 @@ def _refusal(columns: Columns, query: NodeQuery) -> Unschedulable:
 
 
 def _passing(columns: Columns, static: StaticFilterResult, needs: PodNeeds) -> Flags:
-    """Nodes that take the pod, their GPUs and host ports aside."""
+    """Nodes that take the pod, without checking GPUs and host ports."""
     compute = needs.compute
     passing: Flags = static.passes & (columns.free_pods >= compute.pods)
     for wanted, free in (
@@ -537,7 +536,7 @@ def _limit(columns: Columns, fraction: FractionRequest, wanted: Amounts) -> Amou
 
 
 def _preferred(columns: Columns, prefer: Prefer | None, rows: Amounts) -> Amounts:
-    """Those of these nodes, which are of the same score, that the pod prefers most."""
+    """The nodes that the pod prefers most among these, which have the same score."""
     if prefer is None or len(rows) < 2:
         return rows
     liked = np.array(prefer([columns.nodes[int(row)] for row in rows]), np.int64)
@@ -546,12 +545,12 @@ def _preferred(columns: Columns, prefer: Prefer | None, rows: Amounts) -> Amount
 
 
 def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Policy, prefer: Prefer | None) -> int:
-    """The node that the policy prefers among those that take one share; of several the one that the pod prefers."""
+    """The node that the policy prefers among those that take one share. Of equal ones, the one that the pod prefers."""
     fraction = share.fraction
     rows = np.flatnonzero(passing)
     if not share.wanted.ndim:
         taken = fraction.count * share.wanted
-    else:  # how much is taken depends on which GPUs are preferred
+    else:  # the amount depends on which GPUs are preferred
         left = columns.left[:, rows] if policy.gpu == "binpack" else -columns.left[:, rows]
         keys = np.where(share.bears[:, rows], left, _NEVER)
         chosen = keys.argsort(axis=0, kind="stable")[: fraction.count]
@@ -564,7 +563,7 @@ def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Poli
 
 
 def _used_share(columns: Columns, rows: Amounts | slice, memory: Amounts, cores: int) -> Amounts:
-    """`reference.used_share` of these nodes."""
+    """The `reference.used_share` of these nodes."""
     total = columns.total[rows]
     by_memory = ((columns.taken[rows] + memory) >> 20) * FINE // np.maximum(total >> 20, 1)
     by_cores = (columns.taken_cores[rows] + cores) * FINE // np.maximum(WHOLE * columns.gpus[rows], 1)
@@ -574,7 +573,7 @@ def _used_share(columns: Columns, rows: Amounts | slice, memory: Amounts, cores:
 
 def _best_possible(columns: Columns, shares: list[ShareQuery], policy: Policy) -> Amounts:
     """
-    Per node a score that several containers cannot beat there.
+    A bound for each node: the best score that several containers can reach there.
 
     Containers that end before the others start cost nothing at best and their whole share at worst; a share in percent
     costs that of the node's smallest GPU at best and of its largest at worst. A score is better the more is used under
@@ -598,7 +597,7 @@ def _best_possible(columns: Columns, shares: list[ShareQuery], policy: Policy) -
 
 def _room_together(columns: Columns, shares: list[ShareQuery], rows: Amounts) -> Amounts:
     """
-    Those of these nodes on which several containers may have room; the others have none for certain.
+    The nodes on which several containers may have room. The others certainly have none.
 
     A GPU takes at most one share of each container, and no more of the smallest share than its free memory and cores
     hold. Without this a search would try every combination on node after node in a full cluster.

@@ -1,13 +1,13 @@
 """
-How a placed pod is tied to its node, and what its placement depends on.
+Chooses how to pin a placed pod to its node, and records what its placement depends on.
 
-`choose`: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler. `nodeName` is only right where
-everything that kube-scheduler would have checked has been checked here, where nothing is left to do when the pod is
-bound, and where whatever kube-scheduler may bind in the same moment changes nothing: the node has room for both, else a
-kubelet would refuse the second of the two, and no rule between pods applies.
+`choose`: `nodeName` binds at admission, and `affinity` leaves the binding to kube-scheduler. `nodeName` is correct only
+if all of kube-scheduler's checks were made here, if no work remains when the pod is bound, and if a pod that
+kube-scheduler binds at the same moment makes no difference: the node has room for both (else a kubelet would reject the
+second one), and no rule between pods applies.
 
 `Judged`: admission may call the allocator again for one creation, after other webhooks have changed the pod. The first
-answer is kept only while nothing has changed on which the choice of node, GPUs or pin depends. Pure.
+result is kept only if nothing has changed on which the choice of node, GPUs or pin depends. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ node than we do, and we see an older state than the real one."""
 _NOTHING = Compute()
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 NOT_EVALUATED = ("scheduler", "claims")
-"""Another scheduler's rules; the devices of ResourceClaims of other drivers."""
+"""The parts that are not evaluated: another scheduler's rules, and the devices of other drivers' ResourceClaims."""
 
 
 def choose(
@@ -47,12 +47,12 @@ def choose(
     """
     The pin for a pod that goes to `node`, whose state does not count the pod yet.
 
-    `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. `pending`: what kube-scheduler is about to
-    place somewhere. `left_open`: what it has to say or to do about the pod on this node. A mode other than `nodeName`
-    and `affinity` counts as `auto`.
+    `left_to_scheduler`: the result of `only_scheduler_can_judge` for the pod. `pending`: the amounts that
+    kube-scheduler is about to place somewhere. `left_open`: its remaining checks and work for the pod on this node. A
+    mode other than `nodeName` and `affinity` counts as `auto`.
 
-    If such a pod already had its node, its scheduler would not judge it or bind its claims. So it is pinned by affinity
-    even if `nodeName` is wanted, unless it names its node itself.
+    If a pod that is left to its scheduler already had its node, the scheduler would not check it or bind its claims. So
+    it is pinned by affinity even if `nodeName` is requested, unless it names its node itself.
     """
     if needs.node_name:
         return "nodeName"
@@ -62,27 +62,27 @@ def choose(
 
 
 def other_scheduler(spec: Mapping[str, Any]) -> str:
-    """The scheduler that the pod's spec names, fit to be shown; empty where it is the default one."""
+    """The scheduler that the pod's spec names, in a form for messages; empty for the default one."""
     named = spec.get("schedulerName", "")
     return "" if named in _DEFAULT_SCHEDULERS else plain(str(named), NAME)
 
 
 def not_evaluated(pod: Mapping[str, Any]) -> tuple[str, ...]:
-    """What decides where the pod can go but is not, or not fully, evaluated here: words of `NOT_EVALUATED`."""
+    """The rules that restrict the pod's nodes but are not fully evaluated here: words of `NOT_EVALUATED`."""
     spec = pod.get("spec") or {}
     found = bool(other_scheduler(spec)), bool(resourceclaims.without_claim(spec).get("resourceClaims"))
     return tuple(what for what, holds in zip(NOT_EVALUATED, found, strict=True) if holds)
 
 
 def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
-    """Whether another scheduler judges the pod, regardless of its request."""
+    """Whether another scheduler must check the pod, regardless of its request."""
     return bool(other_scheduler(pod.get("spec") or {}))
 
 
 def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> bool:
     """
-    Whether the node keeps headroom with the pod and everything pending on it, including one pod slot. Nodes have few of
-    other resources, so a pod that needs those never has headroom.
+    Whether the node keeps headroom with the pod and everything pending on it, including one pod slot. Nodes have only
+    small amounts of other resources, so a pod that needs those never has headroom.
     """
     if needs.compute.scalars:
         return False
@@ -97,14 +97,14 @@ def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Everything about a pod that its placement depends on."""
+    """The parts of a pod on which its placement depends."""
 
     ask: SchedulingRequest
     """The request; and selectors, affinity, tolerations, CPU, memory, storage, ports, runtime class, isolation."""
     pin: str
     """The pin that the pod or the administrator wants."""
     left_to_scheduler: bool
-    """Whether the pod has a demand that only kube-scheduler can judge."""
+    """Whether the pod has a requirement that only kube-scheduler can check."""
     priority: int = 0
     foreign_gates: frozenset[str] = frozenset()
     """Other systems' scheduling gates."""
@@ -113,7 +113,7 @@ class Judged:
 
 
 def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str, rules: PodRules = NO_RULES) -> Judged:
-    """What the decision for this pod, which has no pin of ours, depends on. `default_pin` is the administrator's."""
+    """The parts of a pod without our pin on which its decision depends. `default_pin` is the administrator's."""
     return Judged(
         ask=ask,
         pin=pods.annotations_of(pod).get(names.PLACEMENT, "") or default_pin,
@@ -126,10 +126,10 @@ def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str, rul
 
 def stands(before: Judged, now: Judged, node: str) -> bool:
     """
-    Whether a place on `node` that was chosen by `before` is right by `now`.
+    Whether a placement on `node` that was chosen with `before` is still correct with `now`.
 
-    They are compared as they are with the pin: a requirement of the pod's author that reads like our pin is taken out
-    with it on a second pass, which changes nothing.
+    Both are compared with the pin. A requirement of the pod's author that equals our pin is removed with it on a second
+    pass, which makes no difference.
     """
     return _tied(before, node) == _tied(now, node)
 

@@ -2,10 +2,10 @@
 Decide where a pod goes: Filter, Score, choose.
 
 Pure: the same snapshot, request and policy always give the same decision. No clock, no API, no logging, no randomness.
-This is the specification, plain and slow: it looks at every GPU of every node. `allocator.engine.engine` gives the same
-answers fast, and a property test holds the two equal.
+This is the specification, plain and slow: it evaluates every GPU of every node. `allocator.engine.engine` makes the
+same decisions fast, and a property test compares the two.
 
-Score says which of the GPUs and nodes that fit is preferred: two policies at each level, `binpack` and `spread`.
+Score decides which of the fitting GPUs and nodes is preferred: two policies at each level, `binpack` and `spread`.
 Integers only, so that a decision is the same on every machine; the smaller score wins, and ties go to the lower index
 or the lesser name. Between nodes of the same score the pod's preferences come first (`Prefer`).
 """
@@ -35,9 +35,9 @@ LEARNED = frozenset(("fragmentation", "value"))
 @dataclass(frozen=True, slots=True)
 class Policy:
     """
-    How nodes and the GPUs of a node are preferred; each `binpack` or `spread`.
+    The preferences for nodes and for the GPUs of a node; each is `binpack` or `spread`.
 
-    `node` may be one of `LEARNED`; then `gpu` is not asked.
+    `node` may be one of `LEARNED`; then `gpu` is not used.
     """
 
     node: str = "binpack"
@@ -53,7 +53,7 @@ DEFAULT_POLICY = Policy()
 
 
 def policy_of(request: SchedulingRequest, default: Policy) -> Policy:
-    """The tenant's choice if there is one; where it leaves something open and the default would learn, best fit."""
+    """The tenant's choice if there is one. If it is incomplete and the default would learn, the rest is best fit."""
     wanted = request.request
     if default.learned:
         if not wanted.node_policy and not wanted.gpu_policy:
@@ -72,7 +72,7 @@ GPU_SCORES: Mapping[str, GpuScore] = {"binpack": fit.least_free, "spread": most_
 
 def used_share(node: NodeState, memory: int, cores: int) -> int:
     """
-    How full the node's GPUs are, the larger of memory and cores, with `memory` bytes and `cores` percent more.
+    The used part of the node's GPUs, the larger of memory and cores, with `memory` bytes and `cores` percent more.
 
     In millionths of all that the node has. Memory is counted in MiB here, so that the products fit 64 bits.
     """
@@ -102,7 +102,7 @@ NODE_SCORES: Mapping[str, Callable[[int], int]] = {"binpack": fullest, "spread":
 
 
 Prefer = Callable[[Sequence[NodeState]], Sequence[int]]
-"""How much the pod prefers each of these nodes, in their order; more is better. Asked of nodes of the same score."""
+"""The pod's preference for each of these nodes, in their order; more is better. Called for nodes of the same score."""
 NOWHERE: Mapping[str, Reason] = {}
 """No node is refused for anything beyond it."""
 Snapshot = Mapping[str, NodeState]
@@ -126,7 +126,7 @@ class Unschedulable:
 
 Decision = Placement | Unschedulable
 NodeResult = tuple[int, Fit] | Reason
-"""The answer of one node: its score (smaller is better) and the fit, or why not."""
+"""The result for one node: its score (smaller is better) and the fit, or the reason of a refusal."""
 
 
 def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> Tables | None:
@@ -141,7 +141,7 @@ def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None)
 
 def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> tuple[SchedulingRequest, ...]:
     """
-    The requests that are tried one after the other until one fits; the last one is the pod as it came.
+    The requests to try one after the other until one fits. The last one is the pod's own.
 
     Where tables decide, containers that may be on the same GPUs are first requested as the one share that they add up
     to: the tables know the effect of a share on a card, but not of several on several cards.
@@ -153,7 +153,7 @@ def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) 
 
 
 def by_preference(decide_one: Callable[[SchedulingRequest], Decision], ask: SchedulingRequest) -> Decision:
-    """The first placement among those for the pod's preferred models, each alone; last the decision for the pod."""
+    """The first placement with only one of the pod's preferred models, in order; else the decision for the pod."""
     for preferred in narrowed(ask):
         found = decide_one(preferred)
         if isinstance(found, Placement):
@@ -171,9 +171,9 @@ def evaluate(
     refused: Reason | None = None,
 ) -> NodeResult:
     """
-    Whether and how one node takes the pod. `policy` is what `SchedulingRequest.policy` says, `tables` what was learnt,
-    if any, `steps` what is left of a search that is bounded over several nodes. `refused`: why other pods or volumes
-    keep the pod off this node.
+    Whether and how one node takes the pod. `policy`: that of `SchedulingRequest.policy`. `tables`: the learned tables,
+    if any. `steps`: the remaining steps of a search that is bounded over several nodes. `refused`: why other pods or
+    volumes exclude the pod from this node.
     """
     reason = lasting_reason(node, ask.needs) or refused or compute_reason(node, ask.needs)
     reason = reason or counting.shortage(node, ask)
@@ -225,7 +225,7 @@ def _choose(
     tie_bits: int,
     prefer: Prefer | None,
 ) -> Decision:
-    """`tie_bits`: how many bits of a score are there to break ties alone."""
+    """`tie_bits`: the number of bits of a score that only break ties."""
     fitting: list[tuple[int, NodeState, Fit]] = []
     reasons = []
     for node, verdict in verdicts:
@@ -254,8 +254,8 @@ def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = D
     """
     None if some node would take the pod with all its GPUs free and healthy; else why not.
 
-    What passes with time is left out: usage, health, cordon, readiness, and everything of the node but its GPUs, since
-    another node of the same kind may join. A cluster without any GPU counts as one whose nodes are still to come.
+    It ignores temporary conditions: usage, health, cordon, readiness, and everything of the node except its GPUs,
+    because another node of the same kind may join. A cluster without any GPU counts as one whose nodes have not joined.
     """
     reasons = []
     for node in snapshot.values():

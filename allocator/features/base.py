@@ -1,5 +1,5 @@
 """
-What a feature of the allocator is: a value with its settings, its part of the core and what runs alongside the core.
+A feature of the allocator: a value with its settings, its part of the core, and its threads alongside the core.
 
 `allocator.features` has the table. The shell composes them in the table's order and knows none by name; features do not
 import each other.
@@ -39,7 +39,7 @@ Thread = Callable[[threading.Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """What a feature may use alongside the core."""
+    """The services that a feature may use alongside the core."""
 
     kube: Kube
     controller: Controller
@@ -52,33 +52,33 @@ class Shell:
     recorder: EventRecorder
     leading: Callable[[], bool]
     covered: Callable[[], Covered | None] | None
-    """The part of the time for which this replica answers; None if it answers always."""
+    """The part of the time in which this replica answers; None if it always answers."""
     by_claims: bool
     """Whether pods name ResourceClaims, by which some nodes deliver."""
     claims: ClaimReader | None
-    """Reads the ResourceClaims that pods name; None where they ask for no shares by them."""
+    """Reads the ResourceClaims that pods name; None if pods do not request shares by them."""
     new_nodes_within: float | None
     """Seconds that a new node of a declared pool may take; None if no nodes are requested."""
     write_timeout: float
     """Seconds that one write may take."""
     restarted: Callable[[str, str], None]
-    """To be called with the name of an informer that begins again, and why."""
+    """Called with the name of an informer that restarts, and the reason."""
     workers: Workers
     faulted: Faulted
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a feature runs alongside the core."""
+    """The parts of a feature that run alongside the core."""
 
     threads: Mapping[str, Thread] = field(default_factory=dict)
     """By the names that the metric of restarts has."""
     follows: tuple[FollowedCollection, ...] = ()
     labels: tuple[NamespaceLabel, ...] = ()
     seen: Callable[[JSON], None] | None = None
-    """To be called with every pod that is new or changed."""
+    """Called with every new or changed pod."""
     decided: Callable[[], None] | None = None
-    """To be called after each scheduling cycle."""
+    """Called after each scheduling cycle."""
     routes: Routes = field(default_factory=dict)
     """Its routes for the webhook, on the socket."""
     carries: Mapping[type, Callable[[Any], None]] = field(default_factory=dict)
@@ -101,42 +101,42 @@ class Feature(Generic[S, I]):
     enabled: Callable[[S], bool] = lambda settings: True
     group: str = ""
     metrics: tuple[MetricSpec, ...] = ()
-    """Those that `contract.metrics` does not have."""
+    """Its metrics that `contract.metrics` does not have."""
     serves_claims: bool = False
-    """Whether pods may ask for shares by ResourceClaims where it is on."""
+    """Whether pods may request shares by ResourceClaims if it is on."""
     nodes_within: Callable[[S], float] | None = None
     """Seconds that a node requested by the feature may take; None if it requests none."""
 
     def chosen(self, settings: Settings) -> S:
-        """Its group of the settings."""
+        """Its group in the settings."""
         found = getattr(settings, self.name)
         assert isinstance(found, self.settings)
         return found
 
     def is_on(self, settings: Settings) -> bool:
-        """Whether the administrator wants it."""
+        """Whether the administrator has turned it on."""
         return self.enabled(self.chosen(settings))
 
 
 def nothing(core: Core, settings: object) -> None:
-    """The part of a feature that has nothing in the core."""
+    """The empty part, for a feature that has no code in the core."""
 
 
 @dataclass(slots=True)
 class Built:
-    """A feature that is on, and what it has in the core once that was made."""
+    """A feature that is on, and its part of the core once it exists."""
 
     feature: Feature[Any, Any]
     chosen: Any
     inside: Any = None
 
     def make(self, core: Core) -> FeaturePart:
-        """Make what it has in the core."""
+        """Create its part of the core."""
         self.inside = self.feature.inside(core, self.chosen)
         return self.feature.part(self.inside)
 
     def run(self, shell: Shell) -> Running:
-        """Make what runs alongside the core."""
+        """Create the parts that run alongside the core."""
         return self.feature.run(shell, self.chosen, self.inside)
 
 

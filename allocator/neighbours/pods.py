@@ -204,7 +204,7 @@ class Neighbours:
         return self._there.refused(self.with_defaults(rules), needs, nodes)
 
     def left_open(self, rules: PodRules, needs: PodNeeds, node: NodeState) -> LeftOpen:
-        """What is left to kube-scheduler about a pod on a node that is not refused."""
+        """The checks that remain for kube-scheduler about a pod on a node that is not refused."""
         if not needs.compute.scalars and not self.concerns(rules):
             return NOTHING
         judged = self.with_defaults(rules)

@@ -33,9 +33,9 @@ from contract.scheduling.needs import SchedulingRequest, queue_order
 
 T = TypeVar("T")
 BUDGET = 400
-"""What all namespaces have together in one cycle, in decisions: some tenths of a second at 1,000 nodes."""
+"""Decisions in one cycle for all namespaces together: some tenths of a second at 1,000 nodes."""
 LEAST = 8
-"""What each namespace has however many there are."""
+"""Decisions that each namespace gets in a cycle, however many namespaces there are."""
 _SEVERAL = 20
 """The decisions that a search for several containers' GPUs counts as."""
 _IN_ORDER = 8
@@ -351,7 +351,7 @@ def weight(entry: QueuedPodInfo) -> int:
 
 class CycleTrigger:
     """
-    What has happened since the last scheduling cycle began. `wake` has another cycle run soon.
+    The events since the last scheduling cycle began. `wake` makes another cycle run soon.
 
     Not thread-safe: one owner calls it.
     """

@@ -72,7 +72,7 @@ class Admission:
         self._forgotten = forgotten
 
     def judged(self, question: Question) -> Judged:
-        """What a decision about the pod depends on; read before the lock is taken."""
+        """The parts of the pod on which its decision depends. They are read before the lock is taken."""
         request, gates = question.request, self._gates
         found = needs.needs_for(question.pod, request, gates)
         ask = SchedulingRequest(request, self._dialects.others_only(found))

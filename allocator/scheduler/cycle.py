@@ -60,7 +60,7 @@ _TURN, _DECIDED = 1_000, 100
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What is known not to fit: each pod of one shape gets the same message, which is made once."""
+    """A shape that does not fit: each pod of the shape gets the same message, which is created once."""
 
     code: ReasonName
     why: str
@@ -518,7 +518,7 @@ class Bindings:
 
 
 def _why_not(binding: Binding, pod: PodEvent | None) -> str:
-    """Why a binding did not take effect: the pod was deleted, somebody else wrote it first, or it was refused."""
+    """Why a binding did not take effect: the pod was deleted, another writer was faster, or the write was refused."""
     if pod is None:
         return "deleted"
     before, after = (p.get("metadata", {}).get("resourceVersion") for p in (binding.pod.pod, pod.pod))

@@ -72,7 +72,7 @@ class NamespacesLabelled:
 
 @dataclass(frozen=True, slots=True)
 class ProfilesDeclared:
-    """What the administrator says about kube-scheduler's profiles, by `schedulerName`."""
+    """The administrator's settings of kube-scheduler's profiles, by `schedulerName`."""
 
     profiles: Mapping[str, Profile]
 
@@ -173,7 +173,7 @@ class ExcludedGpusChanged:
 
 @dataclass(frozen=True, slots=True)
 class IdleSharesReported:
-    """What a GPUNode says about the idle shares of its node; `listed`: it came with a list."""
+    """A GPUNode's report about the idle shares of its node. `listed`: it came with a list."""
 
     node: str
     report: IdleReport

@@ -424,12 +424,12 @@ class EventHandlers:
             self._trigger.event(self._cache.put_inventory(self._kept_out.inventory(inventory)))
 
     def held_beyond_changed(self, event: HeldBeyondChanged, now: float) -> None:
-        """What a GPUNode says about what pods hold beyond its GPUs' promise."""
+        """Apply a GPUNode's report about the amounts that pods hold beyond its GPUs' promise."""
         self._capacities.see(event.node, event.text)
         self._repeated.note(event.node, event.repeated)
 
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
-        """What a GPUNode says about idle shares."""
+        """Apply a GPUNode's report about idle shares."""
         self._cache.report_idle(event.node, event.report, now, listed=event.listed)
 
     def excluded_gpus_listed(self, event: ExcludedGpusListed, now: float) -> None:

@@ -30,7 +30,7 @@ from contract.dialects.table import Dialects
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
 _LISTED = frozenset(("pods", "namespaces", "nodes", "gpunodes", KEPT_OUT))
-"""What must have been seen before anything is decided."""
+"""The objects that must have been seen before the first decision."""
 _BOOKED = frozenset(("pods",))
 """The kinds that say which shares are taken."""
 
@@ -68,7 +68,7 @@ class Leadership:
         return terms.pop() if len(terms) == 1 else None
 
     def unready(self) -> str:
-        """What has not been seen yet; empty if everything has."""
+        """The objects that have not been seen yet; empty if all have."""
         return f"still listing {', '.join(sorted(self._unsynced))}" if self._unsynced else ""
 
     def lacks(self) -> str:

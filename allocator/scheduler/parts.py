@@ -63,7 +63,7 @@ class ClaimedShares(Protocol):
 
 
 class NoClaims:
-    """There are no claims; a pod that names one waits, and is told."""
+    """There are no claims. A pod that names one waits, with a message."""
 
     def exist(self) -> bool:
         """Never."""
@@ -242,7 +242,7 @@ class FeaturePart:
     handlers: Mapping[type, Handler] = field(default_factory=dict)
     """The events that it takes in, by type."""
     ticks: Mapping[TickPhase, Tick] = field(default_factory=dict)
-    """What it has to do in a tick."""
+    """Its work in a tick."""
     lists: frozenset[str] = frozenset()
     """The collections that it must have seen before anything is decided."""
     booked: frozenset[str] = frozenset()

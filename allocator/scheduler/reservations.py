@@ -54,7 +54,7 @@ class VictimKind:
     plans: Mapping[str, OngoingPreemption] = field(default_factory=dict)
     """Plans that are still to be carried out, by the uid of the waiting pod; no others are made for it."""
     overdue: Callable[[], list[Eviction]] = list
-    """Who must go by what was decided before."""
+    """The pods to evict by an earlier decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Preemptor:
         """When making room for a pod last began."""
 
     def overdue(self) -> list[Eviction]:
-        """Who must go by what was decided before."""
+        """The pods to evict by an earlier decision."""
         return next(filter(None, (kind.overdue() for kind in self.kinds)), [])
 
     def searches(self) -> list[VictimSearch]:

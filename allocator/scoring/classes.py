@@ -60,13 +60,13 @@ class Demanded:
     least_memory: int = 0
 
     def size_on(self, kind: Kind) -> int:
-        """What it takes of one card of this kind; more than `CARD` if it cannot be there."""
+        """The part of one card of this kind that it takes; more than `CARD` if it cannot be there."""
         if self.exclusive:
             return CARD
         return max(*self._sides(kind), 1)
 
     def sides_on(self, kind: Kind) -> tuple[int, int]:
-        """What it takes of the memory and of the cores of one card of this kind, in percent, rounded up."""
+        """The memory and the cores that it takes of one card of this kind, in percent, rounded up."""
         if self.exclusive:
             return WHOLE, WHOLE
         by_memory, by_cores = self._sides(kind)
@@ -119,7 +119,7 @@ def of_fraction(fraction: FractionRequest, cpu: int) -> Demanded:
 
 
 def remainder(gpu: Gpu, usage: Usage, limits: Limits) -> int:
-    """What is left of a card for others: 0 if it takes no more pods."""
+    """The rest of a card for other pods: 0 if it takes no more pods."""
     if not gpu.healthy or usage.exclusive or usage.sharers >= limits.sharers(gpu):
         return 0
     return left(limits.capacity(gpu), usage.memory, usage.cores)

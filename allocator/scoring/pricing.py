@@ -1,5 +1,5 @@
 """
-What a share of a card is worth: the prices of the cutting-stock problem, and the best filling of what is left.
+The value of a share of a card: the prices of the cutting-stock problem, and the best filling of the rest.
 
 Cutting cards into shares so that as few cards as possible serve a given demand is a linear program; its dual gives each
 size of share a price in cards, its own part and the waste that it causes (Gilmore and Gomory 1961, "A Linear

@@ -176,7 +176,7 @@ def _usable(
     weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: list[int], *, whole_cards: bool
 ) -> tuple[Longs, Longs]:
     """
-    What of a card, and of a node's free cards, the demand can use, by the CPU that is free.
+    The part of a card, and of a node's free cards, that the demand can use, by the free CPU.
 
     A request for a part of each of several cards counts as if for one of them. So does one for several whole cards
     without `whole_cards`: best fit keeps them together, and the measure would keep pairs on many nodes for requests for

@@ -1,11 +1,11 @@
 """
 CEL selectors of ResourceClaims: evaluated for kinds of GPUs.
 
-The language is the library `cel`'s. What Kubernetes adds to it for devices is here: the attributes of `device`,
-quantities and semantic versions. Which expressions come here, `contract.encoding.selectors` says: each is cheap. An
-expression that fails for a GPU, for example since an attribute is missing, does not accept it.
+The library `cel` implements the language. This module adds Kubernetes' extensions for devices: the attributes of
+`device`, quantities and semantic versions. `contract.encoding.selectors` accepts only cheap expressions. An expression
+that fails for a GPU, for example because an attribute is missing, does not accept the GPU.
 
-Answers are remembered. Any thread may call.
+Results are cached. Any thread may call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contract.model import WHOLE
 from contract.scheduling.selecting import CardSeen
 
 _QUANTITY, _SEMVER = "quantity", "semver"
-"""How values of these types reach the library, which has none of its own: as a map of this one entry."""
+"""The library does not have these types. A value is passed to it as a map with this key as its only entry."""
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 _CAPABILITY = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")
 _THOUSAND = 1000
@@ -34,7 +34,7 @@ _SAMPLE = CardSeen("NVIDIA A100-SXM4-40GB", 40 << 30, 0, "8.0", False, "GPU-0")
 _SENTENCE = re.compile(r"\. |: the operation|\n")
 _FUNCTION_FAILED = re.compile(r"call failed: [A-Za-z]+: (.*?)\. Check function")
 _ERRORS = (ValueError, RuntimeError, LookupError, TypeError, ArithmeticError)
-"""What the library raises for an expression that does not compile, or has no value."""
+"""The exceptions of the library for an expression that does not compile, or has no value."""
 _PANIC = "PanicException"
 """The name of the class that the library's bindings raise when its Rust code panics. No module exports it."""
 
@@ -50,7 +50,7 @@ def holds(expression: str, card: CardSeen) -> bool:
 
 @lru_cache(maxsize=1_024)
 def problem(expression: str) -> str:
-    """What is wrong with an expression whatever the GPU is; empty where nothing is known to be."""
+    """The error that an expression has for every GPU; empty if none is known."""
     try:
         found = _value_for(expression, _SAMPLE)
     except LookupError:
@@ -84,15 +84,15 @@ def panics_as_errors() -> Iterator[None]:
 
 @lru_cache(maxsize=512)
 def _program(expression: str) -> tuple[Any, frozenset[str]]:
-    """The expression compiled, and the domains that it names. Raises `ValueError`."""
-    logging.getLogger("cel").disabled = True  # it logs each failure of a function of ours, and a tenant may make many
+    """The compiled expression, and the domains that it names. Raises `ValueError`."""
+    logging.getLogger("cel").disabled = True  # it logs each failure of a function of ours, and a tenant can cause many
     domains = selectors.read(expression).domains | set(selectors.DOMAINS)
     return cel.compile(expression), domains
 
 
 @lru_cache(maxsize=2_048)
 def _context(card: CardSeen, domains: frozenset[str]) -> Any:
-    """The variable `device`. A domain that it has no attributes of is an empty one, as in Kubernetes."""
+    """The variable `device`. As in Kubernetes, a domain without attributes is empty."""
     attributes = _attributes(card)
     capacity = {"memory": {_QUANTITY: card.memory * _THOUSAND}, "cores": {_QUANTITY: WHOLE * _THOUSAND}}
     device = {

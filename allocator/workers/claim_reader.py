@@ -1,8 +1,8 @@
 """
-What the ResourceClaims that pods name ask for, read from the API server.
+Reads the requests of the ResourceClaims that pods name from the API server.
 
-Each claim and template is read again: a new one is in no cache yet, and a template may be deleted and created again
-under its name. Every replica reads, also one that does not lead.
+Each claim and template is read again: a new one is not in a cache yet, and a template may be deleted and created again
+with the same name. Every replica reads, even if it does not lead.
 
 Must not: decide on anything but whether a claim can be served.
 """
@@ -28,11 +28,11 @@ _WITHIN = 0.6
 
 @dataclass(frozen=True, slots=True)
 class ClaimsRead:
-    """What the claims of a pod say, by the pod's own names for them."""
+    """The contents of a pod's claims, by the pod's own names for them."""
 
     readings: Readings
     allocated: frozenset[str] = frozenset()
-    """Those of ours that stand alone and have their cards, so that pods use them now."""
+    """Our claims without a template that already have their cards, so that pods use them now."""
 
 
 class ClaimReader:
@@ -41,11 +41,11 @@ class ClaimReader:
     def __init__(self, kube: Kube, *, version: Version, within: float = _WITHIN) -> None:
         self._kube = kube
         self.version = version
-        """To others it is for reading."""
+        """Other code only reads it."""
         self._within = within
 
     def read(self, namespace: str, claims: Iterable[ClaimEntry]) -> ClaimsRead | Refusal:
-        """What each claim asks for; or why the pod cannot be served. Raises `KubeError` for what cannot be read now."""
+        """The requests of each claim, or why the pod cannot be served. Raises `KubeError` if a read fails."""
         readings: dict[str, ClaimReading] = {}
         allocated: set[str] = set()
         for entry in claims:

@@ -1,12 +1,12 @@
 """
-Writes the ResourceClaim of a placed pod, before its gate goes.
+Writes the ResourceClaim of a placed pod, before its scheduling gate is removed.
 
     create (no status yet) ──▶ status: allocation and reservedFor in one write ──▶ the pod's patch takes the gate off
 
-Every crash in between is harmless: the pod still waits, and the next decision about it finds the claim. A claim with
-another decision's allocation is set back first, since Kubernetes lets an allocation be taken away and not changed.
+A crash in between is harmless: the pod still waits, and the next decision about it finds the claim. A claim with
+another decision's allocation is reset first, because Kubernetes allows removing an allocation, but not changing it.
 
-Two leaders may write at once, however short: the allocation names the version of the pod that it was decided by, and a
+Two leaders may write at the same time for a moment. The allocation names the version of the pod in its decision, and a
 new leader gives every waiting pod a new version. Each write names the claim's own version, so the later decision stays.
 
 Must not: remove a claim (`sweeper` does), or write to a pod.
@@ -27,16 +27,16 @@ from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidd
 
 JSON = dict[str, Any]
 TRIES = 4
-"""Writes of one status: a claim that others write to all the time is left for the next decision."""
+"""Attempts to write one status: a claim that others keep writing is left for the next decision."""
 _LEAST = 0.05
-"""Seconds: with less than this left no further request is begun."""
+"""Seconds: with less time left, no further request is started."""
 
 
 class NotWritten(Exception):
     """
     The pod has no claim with this allocation; the message says why, and nothing was written to the pod.
 
-    `refused`: the API server will not have it, however often it is asked.
+    `refused`: the API server refuses it, and retries do not help.
     """
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
@@ -45,7 +45,7 @@ class NotWritten(Exception):
 
 
 class Deadline:
-    """Called, the seconds that are left of so many, None of none at all. Raises `NotWritten` where there are none."""
+    """A call returns the remaining seconds; None without a limit. Raises `NotWritten` if no time is left."""
 
     def __init__(self, timeout: float | None, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class Deadline:
 
 @contextmanager
 def written() -> Iterator[None]:
-    """Raises `NotWritten` in place of what the API server and the claim's own text bring about."""
+    """Converts errors of the API server and of malformed claims to `NotWritten`."""
     try:
         yield
     except Malformed as error:
@@ -84,9 +84,9 @@ def write(
     clock: Callable[[], float] = time.monotonic,
 ) -> float | None:
     """
-    Have the claim that the pod names carry the allocation; nothing for a pod that names none. Raises `NotWritten`.
+    Write the allocation to the claim that the pod names; no-op if it names none. Raises `NotWritten`.
 
-    `timeout`: seconds for all requests together. Gives what is left of it, for the write to the pod.
+    `timeout`: seconds for all requests together. Returns the remaining seconds, for the write to the pod.
     """
     if not resourceclaims.named_by(pod.get("spec") or {}):
         if allocation.by_claim:
@@ -103,13 +103,13 @@ def write(
                 return left()
             try:
                 claim = kube.patch_merge(_path(body, "status"), patch, timeout=left())
-            except (KubeConflict, KubeNotFound):  # somebody wrote to it, or removed it
+            except (KubeConflict, KubeNotFound):  # another writer changed or removed it
                 claim = _created(kube, body, left)
     raise NotWritten("other clients wrote to the pod's ResourceClaim at the same time")
 
 
 def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
-    """The claim as it is stored, made now or found. Raises `KubeNotFound` for one that is removed in between."""
+    """The stored claim, created now if it did not exist. Raises `KubeNotFound` if it is removed in between."""
     collection = paths.resourceclaims(body["metadata"]["namespace"])
     try:
         return kube.create(collection, body, timeout=left())

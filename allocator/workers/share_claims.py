@@ -1,18 +1,18 @@
 """
-Allocates the ResourceClaims by which a pod asks for its share, before its gate goes.
+Allocates the ResourceClaims by which a pod requests its share, before its scheduling gate is removed.
 
     kube-controller-manager makes the claim (of a template) ──▶ finalizer ──▶ status: allocation and reservation in one
     write ──▶ the pod's patch takes the gate off and pins it
 
-Every crash in between is harmless: the pod still waits, and the next decision about it finds the claim, as it does in
-`resource_claims`. The claims of one pod are written one after the other; those that an earlier decision has allocated
-are set back first.
+A crash in between is harmless: the pod still waits, and the next decision about it finds the claim, as in
+`resource_claims`. The claims of one pod are written one after the other. Those that an earlier decision has allocated
+are reset first.
 
-A claim is read again here and must ask for what was counted when the pod was created: a template may have been made
-again since. A claim that another pod uses is left alone, unless the allocation says that its share is for several pods
-(`Allocation.shared`): then any of them writes it, the same from each, and the others reserve it for themselves too.
+A claim is read again here, and must have the requests that were counted when the pod was created, because its template
+may have been created again since. A claim that another pod uses is not changed, unless the allocation's share is for
+several pods (`Allocation.shared`). Then any of them writes the same allocation, and the others add their reservations.
 
-Must not: make or remove a claim, or write to a pod.
+Must not: create or remove a claim, or write to a pod.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def write(
     clock: Callable[[], float] = time.monotonic,
 ) -> float | None:
     """
-    Have the claims that the pod names carry the allocation, decided `at` this time. Raises `NotWritten`.
+    Write the allocation, decided `at` this time, to the claims that the pod names. Raises `NotWritten`.
 
-    `timeout`: seconds for all requests together. Gives what is left of it, for the write to the pod.
+    `timeout`: seconds for all requests together. Returns the remaining seconds, for the write to the pod.
     """
     left = Deadline(timeout, clock)
     with written():
@@ -64,7 +64,7 @@ def write(
 
 
 def _claims_of(kube: Kube, pod: Mapping[str, Any], left: Deadline) -> dict[str, tuple[JSON, dialect.ClaimReading]]:
-    """Those of our class, with what they ask for, by the pod's own names for them."""
+    """The claims of our class with their requests, by the pod's own names for them."""
     found = {}
     for entry in dialect.entries(pod.get("spec") or {}):
         name = claim_name(pod, entry)
@@ -86,7 +86,7 @@ def _claims_of(kube: Kube, pod: Mapping[str, Any], left: Deadline) -> dict[str, 
 
 
 def claim_name(pod: Mapping[str, Any], entry: ClaimEntry) -> str | None:
-    """The claim behind an entry; empty where none is needed, None where it is not made yet."""
+    """The name of an entry's claim; empty if none is needed, None if it does not exist yet."""
     if entry.claim:
         return entry.claim
     for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
@@ -104,7 +104,7 @@ def _check(claim: Mapping[str, Any], entry: ClaimEntry, pod: Mapping[str, Any]) 
 
 
 def _given(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, readings: dialect.Readings) -> Pairs:
-    """Which share is for which request of which claim. A container's cards are in the order of its requests."""
+    """The shares by claim and request. A container's cards are in the order of its requests."""
     context = PodReader(pod, DEFAULTS)
     read = dialect.read_pod(context, readings)
     if isinstance(read, Refusal):
@@ -126,7 +126,7 @@ def _given(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, 
 
 
 def _named(request: DeviceRequest, alternative: int) -> str:
-    """The request as an allocation names it: with the alternative that was chosen."""
+    """The request's name in an allocation: with the chosen alternative."""
     if not request.alternatives:
         return request.name
     if alternative >= len(request.alternatives):
@@ -153,7 +153,7 @@ def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON, *, sev
     The next patch to the claim or, with a status, to its status; None where it has this allocation. Raises `NotWritten`
     and `Malformed`. `several`: other pods may use the claim too.
 
-    The finalizer comes first, as kube-scheduler does it: a write to a claim's status changes no metadata.
+    The finalizer is written first, as kube-scheduler does, because a write to a claim's status changes no metadata.
     """
     metadata, uid = claim["metadata"], pod["metadata"]["uid"]
     if metadata.get("deletionTimestamp"):
@@ -185,7 +185,7 @@ def _version(claim: Mapping[str, Any]) -> JSON:
 
 
 def _joined(name: str, reserved: list[JSON], uid: str, status: JSON, named: JSON) -> JSON | None:
-    """The patch that reserves an allocated claim for one pod more; None where it is. Raises `NotWritten`."""
+    """The patch that reserves an allocated claim for one more pod; None if it is reserved. Raises `NotWritten`."""
     if any(each.get("uid") == uid for each in reserved):
         return None
     if len(reserved) >= MOST_CONSUMERS:

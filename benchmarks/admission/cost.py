@@ -1,9 +1,9 @@
 """
-What a review costs in processor time for each of its kilobytes, for every family of names and values that a tenant can
-put into a pod by the thousand (`benchmarks.admission.families`).
+The processor time of a review for each of its kilobytes, for every family of names and values that a tenant can put
+into a pod by the thousand (`benchmarks.admission.families`).
 
-The webhook's part is everything between the body and the answer. The allocator's part is reading the question, before
-it decides; what a decision costs is another section. No process is started and nothing waits.
+The webhook's part is everything between the body and the response. The allocator's part is reading the question, before
+it decides. Another section measures decisions. It starts no process, and nothing waits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What we add to a pod's creation: on the embedded API server on which the reviews were measured, and on a real one.
+The time that gpufraction adds to a pod's creation, on the embedded API server of the reviews and on a real one.
 
-Pods of three kinds are created by turns, so that other work on the machine affects all of them equally. No kubelet and
-no scheduler takes part: on the real API server the pods name a scheduler that does not exist.
+It creates pods of three kinds in turn, so that other work on the machine affects all of them equally. No kubelet and no
+scheduler takes part: on the real API server, the pods name a scheduler that does not exist.
 """
 
 from __future__ import annotations

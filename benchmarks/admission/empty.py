@@ -1,6 +1,5 @@
 """
-The smallest possible webhook, as a measure of what Flask and gunicorn take by themselves: it reads a review and allows
-it.
+The smallest possible webhook, which reads a review and allows it. It measures the time of Flask and gunicorn alone.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from flask import Flask, Response, jsonify, request
 
 
 def create_app() -> Flask:
-    """An application that allows every review untouched."""
+    """An application that allows every review without changes."""
     app = Flask("empty")
 
     @app.post("/mutate")

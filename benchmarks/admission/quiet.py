@@ -1,8 +1,8 @@
 """
 A control plane that holds a large cluster and does nothing with it: the embedded API server without the machinery.
 
-Its nodes, GPUs and pods are put into its store directly, since they are what the benchmark starts from and not what it
-measures. There are no kubelets and no agents, so only what is measured changes anything.
+Its nodes, GPUs and pods are put into its store directly, because the benchmark starts with them and does not measure
+them. There are no kubelets and no agents, so only the measured programs change anything.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What the policy that warns of mistakes in manifests adds to an apply, on a real API server.
+The time that the policy with warnings about mistakes in manifests adds to an apply, on a real API server.
 
 Each manifest is created as a dry run in a namespace for which the policy is bound and in one for which it is not, by
 turns. The API server is alone: no webhook, no controller.

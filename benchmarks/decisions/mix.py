@@ -1,10 +1,9 @@
 """
-What the decision benchmark asks, and of which cluster: a made-up cluster that is uneven on purpose, and 60 request
-shapes for it.
+The input of the decision benchmark: a synthetic cluster that is uneven on purpose, and 60 request shapes for it.
 
-Every shape differs from every other one in what an engine could remember between two questions: selector, tolerations,
-affinity, model wishes, sizes, cores, CPU, number of GPUs, number of containers. Nothing here measures; the same seed
-gives the same cluster and the same shapes.
+Every shape differs from all others in the values that an engine could cache between two decisions: selector,
+tolerations, affinity, model wishes, sizes, cores, CPU, number of GPUs, number of containers. This module measures
+nothing. The same seed gives the same cluster and the same shapes.
 """
 
 from __future__ import annotations

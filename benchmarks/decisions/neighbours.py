@@ -1,7 +1,7 @@
 """
-What other pods and volumes cost: memory, and a decision with the filters that look beyond one node and without them.
+The cost of other pods and volumes: memory, and decisions with and without the filters that look beyond one node.
 
-Both ways decide about the same request in the same state, in turns, so that other work on the machine meets both.
+Both decide about the same request in the same state, in turn, so that other work on the machine affects both.
 `python -m benchmarks.decisions.neighbours` is the process that measures, and prints one JSON object; `neighbours` makes
 the table of it.
 """

@@ -1,5 +1,5 @@
 """
-How a decision grows with the cluster, by policy: a table, the fitted exponents, and a plot for `docs/benchmarks.md`.
+The cost of a decision by cluster size and policy: a table, the fitted exponents, and a plot for `docs/benchmarks.md`.
 
 `python -m benchmarks.decisions` measures each size and policy in a process of its own; no tenant chooses a policy here,
 so that every decision is by the one that the row names. What counts is the processor's time of the deciding thread: on

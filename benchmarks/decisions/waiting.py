@@ -1,6 +1,6 @@
 """
-What waiting pods cost: one that joins the queue behind others, a cycle in which all of them are tried again, and what
-is saved by waking only the pods that an event can help.
+The cost of waiting pods: of one that joins the queue, and of a cycle that retries all of them; and the savings of
+waking only the pods that an event can help.
 
 The production controller on made-up nodes, of which no card is large enough. Processor time of one thread, so that
 other programs on the machine do not count.

@@ -1,7 +1,7 @@
 """
 The cluster that the decision benchmark runs against: the allocator's own state, filled without an API server.
 
-It is the production `Cache` with the production engine; only where its nodes and pods come from is made up.
+It is the production `Cache` with the production engine. Only its nodes and pods are synthetic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 From the start of the allocator's process until it is ready to decide, on one of the largest clusters.
 
-What the API server needs to list everything is in the figure: it is the embedded one, in this process, on the same
-cores, and the webhook starts alongside it. A real API server is faster, and farther away.
+The figure includes the API server's time to list everything. It is the embedded one, in this process and on the same
+cores, and the webhook starts alongside it. A real API server is faster, but has network latency.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODES, SHARERS, OTHERS = 5_000, 10_000, 90_000
 
 
 def coldstart() -> Iterator[str]:
-    """One start. Then a pod with a claim comes, so that claims and volumes are read too."""
+    """Measure one start. Then create a pod with a claim, so that claims and volumes are read too."""
     with loaded_cluster(nodes=NODES, sharers=SHARERS, others=OTHERS, depending=True) as cluster:
         ready = time.clock_gettime(time.CLOCK_BOOTTIME)  # the cluster is up as soon as its allocator is ready
         pid = cluster.programs["allocator"].pid

@@ -1,8 +1,8 @@
 """
-How long a freed share lies idle: from the deleted pod to the next pod whose gate is open.
+The time for which a freed share is idle: from the deletion of its pod to the removal of the next pod's gate.
 
-The whole embedded cluster with one GPU and a line of pods that each want all of it. Both moments are taken where one
-watch of the pods, in the API server's own process, shows them.
+It uses the whole embedded cluster with one GPU, and a queue of pods that each request all of it. One watch of the pods,
+in the API server's own process, gives both times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WHOLE = {str(names.GPU_PERCENT): "100"}
 
 
 def freed() -> Iterator[str]:
-    """One line of pods, served one by one."""
+    """Measure one queue of pods, placed one by one."""
     planes: list[Embedded] = []
 
     def embedded(gpus_of: Any) -> Embedded:
@@ -70,7 +70,7 @@ def _deleted(pod: str) -> Callable[[Sight], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One event of the watch: when it came, and how the pod stood."""
+    """One event of the watch: its time, and the state of the pod."""
 
     at: int
     """By the process's performance counter, in nanoseconds."""

@@ -1,10 +1,10 @@
 """
-A cluster that is larger than most: how long the allocator starts, what it uses, how a change of the leader goes, and an
-update from the agent of every node within a minute.
+A cluster that is larger than most: the allocator's start time and resource usage, a change of the leader, and an update
+from the agent of every node within a minute.
 
 Two replicas with their webhooks, as processes. The API server is the embedded one, in this process and on the same
-cores. It would write a gigabyte of JSON in Python each time that a replica starts, so those lists are recorded before;
-all later ones, and every watch, are written as they are asked for.
+cores. It would write a gigabyte of JSON in Python each time a replica starts, so those lists are recorded in advance.
+All later lists, and every watch, are written on request.
 """
 
 from __future__ import annotations

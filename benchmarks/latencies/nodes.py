@@ -1,7 +1,7 @@
 """
-From a pod that no node serves to the request for a node: how soon an autoscaler can begin.
+The time from a pod that fits no node to the request for a node, when an autoscaler can begin.
 
-The bound for which a pod waits first (`provisioning.after`) is zero here; it comes on top.
+The time for which a pod waits first (`provisioning.after`) is zero here. It comes on top.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JSON = dict[str, Any]
 ROUNDS = 20
 _TENANT = "tenant"
 _SPREAD = 2.0
-"""Seconds between two looks at the pods that wait."""
+"""Seconds between two checks of the waiting pods."""
 _VERSION, _PLURAL, _KIND = PROVISIONING_REQUESTS
 _POOL = {
     "name": "t4",
@@ -67,7 +67,7 @@ def nodes() -> Iterator[str]:
         _asked_for(cluster)  # the allocator has read the options
         took = []
         for number in range(ROUNDS):
-            time.sleep(_SPREAD * number / ROUNDS)  # each pod comes at another moment between two looks
+            time.sleep(_SPREAD * number / ROUNDS)  # each pod is created at a different moment between two checks
             took.append(_asked_for(cluster))
     spread = Spread.of(took)
     cells = spread.cells(MILLISECOND, 0)

@@ -1,8 +1,8 @@
 """
-What it costs to give shares to stored pods only (`placement.when: stored`): from a pod's creation until it is pinned.
+The cost of placing only stored pods (`placement.when: stored`): the time from a pod's creation until it is pinned.
 
-One client creates pods one after the other and looks at each until it has its share and no gate. The same on a cluster
-that gives shares at admission; on the embedded API server, and on a real one where there is one.
+One client creates pods one after the other, and polls each until it has its share and no gate. It does the same on a
+cluster that gives shares at admission; on the embedded API server, and on a real one if there is one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-How well the policies place: the published protocol replayed through the engine that production runs.
+Measures how well the policies place pods: replays the published protocol with the production engine.
 
-`trace` reads the public trace and draws the arrivals, `replaying` puts them to the engine, `baselines` are the rules of
-others that we measure ourselves against, `report` makes the tables. `python -m benchmarks.placement --trace DIR` prints
-them. A development tool: production never imports it.
+`trace` reads the public trace and draws the arrivals. `replaying` passes them to the engine. `baselines` has the rules
+of other schedulers for comparison. `report` makes the tables. `python -m benchmarks.placement --trace DIR` prints them.
+A development tool: production never imports it.
 """

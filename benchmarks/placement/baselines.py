@@ -1,5 +1,5 @@
 """
-What others do, rewritten on plain arrays: the rules that ours are measured against.
+The rules of other schedulers, implemented on plain arrays, with which ours are compared.
 
 `random`, `best-fit`, `dot-product`, `packing` and `clustering` as in the published comparison, with their whole-number
 scores from 0 to 100 and ties to the first node of the run's random order; a shared card is the one with the least

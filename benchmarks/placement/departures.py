@@ -1,5 +1,5 @@
 """
-The trace with its own times: pods come, run, and leave; those that find no room wait in the queue.
+The trace with its own times: pods arrive, run, and end. Pods that find no room wait in the queue.
 
 As recorded the cluster is almost empty, so it is made hot: every `THINNED`th node only, and all running times longer by
 one factor, so that over the time in which pods come `OFFERED` times the cluster's cards are requested. A pod whose time

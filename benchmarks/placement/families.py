@@ -1,5 +1,5 @@
 """
-Made-up clusters and demands that look like none of the trace: what a policy must also hold on.
+Synthetic clusters and demands that differ from the trace, on which a policy must also work well.
 
 Each family says which nodes there are and what one pod asks for, drawn at random: cards of four memory sizes with
 shares in bytes, the same with whole cards and CPU, whole cards only, tiny shares only, shares whose memory and cores

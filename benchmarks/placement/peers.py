@@ -1,5 +1,5 @@
 """
-How schedulers that people run place GPU shares by default, rewritten on plain arrays. None is part of the product.
+The default placement of GPU shares by other schedulers, implemented on plain arrays. None is part of the product.
 
 `dra` and `dra-packed`: kube-scheduler with consumable capacity of devices. Kubernetes' default profile scores
 `NodeResourcesFit` by `LeastAllocated` and `NodeResourcesBalancedAllocation`, each with weight 1, over CPU and memory

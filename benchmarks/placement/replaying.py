@@ -1,8 +1,8 @@
 """
-One run: the arrivals put to a chooser one after another, and what of the cluster's GPUs is given away at each load.
+One run: passes the arrivals to a chooser one after another, and records the allocated part of the GPUs at each load.
 
-`Engines` is the chooser that drives the production engine. A request that was refused once is not asked again in the
-same run: nobody leaves, so nothing that it lacked can come back, and equal requests have equal answers.
+`Engines` is the chooser that drives the production engine. A request that was refused once is not tried again in the
+same run: no pod ends, so no room becomes free, and equal requests have equal results.
 """
 
 from __future__ import annotations

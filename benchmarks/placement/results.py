@@ -1,8 +1,8 @@
 """
-Runs that were done before, in a file: a benchmark of half an hour that is cut off goes on where it was.
+Stores finished runs in a file, so that a benchmark of half an hour can continue after an interruption.
 
-One line of JSON per run, written as soon as it is done. A line counts only for the rules that it was made with: it
-carries a digest of the modules that decide, so a figure of older rules is never taken for one of these.
+One line of JSON per run, written as soon as the run ends. A line is valid only for the rules of its run: it has a
+digest of the modules that decide, so a figure of older rules is never used for newer ones.
 """
 
 from __future__ import annotations

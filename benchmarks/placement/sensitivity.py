@@ -1,5 +1,5 @@
 """
-What the constants of `value` do: each one varied by itself, on a few lists.
+The effect of the constants of `value`: varies each one by itself, on a few lists.
 
 A constant whose neighbours do as well is no accident of the lists that it was chosen on. They stand in the modules that
 decide; this development tool is the one place that sets them, for the time of a run.

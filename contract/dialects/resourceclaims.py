@@ -10,7 +10,7 @@ and a memory limit above the request.
 [upstream.md](upstream.md) explains who may use claims, how several pods use one, and what is refused.
 """
 
-# A pod has the names of its claims only. Who reads the claims themselves hands them over as `ClaimReading`s.
+# A pod has only the names of its claims. The program that reads the claims passes them in as `ClaimReading`s.
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _ALTERNATIVE_FIELDS = _EXACTLY_FIELDS | {"name"}
 _DEVICES_FIELDS = frozenset(("requests", "config", "constraints"))
 _CONSTRAINT_FIELDS = frozenset(("requests", "matchAttribute", "distinctAttribute"))
 _MATCHING = {f"{domain}/{name}": name for domain in selectors.DOMAINS for name in (NUMA, PRODUCT_NAME, UUID)}
-"""The attributes that constraints may name, with and without what NVIDIA's driver calls them."""
+"""The attributes that constraints may name, by our names and by those of NVIDIA's driver."""
 _UNMATCHED = f"give {selectors.OURS}/{NUMA} or {selectors.OURS}/{PRODUCT_NAME}"
 _CURES_OF_ATTRIBUTES = {
     "resource.kubernetes.io/pcieRoot": f"give {selectors.OURS}/{NUMA}, which keeps the GPUs on one NUMA node",
@@ -85,20 +85,20 @@ _CURES = {
     "adminAccess": "leave it out; kubectl gpufraction nodes shows the GPUs and their pods",
     "tolerations": "leave it out; an unhealthy GPU accepts no pods",
 }
-"""What takes the place of a field that is not read."""
+"""What to use in place of a field that is not supported."""
 _UNKNOWN = "leave it out; gpufraction does not know the field"
 
 
 ClaimReading = tuple[DeviceRequest, ...]
-"""What a claim requests; nothing for one that is of other drivers."""
+"""The requests of a claim; none for a claim of other drivers."""
 Readings = Mapping[str, ClaimReading]
-"""The claims of ours that a pod names, by the pod's own names for them."""
+"""Our claims that a pod names, by the pod's own names for them."""
 Check = Callable[[str], str]
-"""What is wrong with a CEL expression; empty where nothing is. Who cannot evaluate CEL does not ask."""
+"""The error in a CEL expression; empty if it is valid. Programs that cannot evaluate CEL do not call it."""
 
 
 def unchecked(expression: str) -> str:
-    """For those who read a claim that somebody else has checked, or that is not going to be served."""
+    """Accepts every expression. For a claim that another program has checked, or that will not be served."""
     return ""
 
 
@@ -109,8 +109,8 @@ def read_claim(spec: object, field: str = "spec", check: Check = unchecked) -> C
     """
     Read the spec of a claim, or of a template's claim; `field` is its path for messages.
 
-    A claim that does not name our class is of other drivers, whatever else it says. One that does is read strictly:
-    what would be ignored is refused.
+    A claim that does not name our class belongs to other drivers, whatever else it contains. A claim that names it is
+    read strictly: a field that would be ignored is refused.
     """
     devices = object_of(object_of(spec).get("devices"))
     listed = devices.get("requests")
@@ -148,7 +148,7 @@ def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str, c
 
 
 def _configured(requests: ClaimReading, listed: object, field: str) -> ClaimReading:
-    """The requests with what the claim's configurations say of them; a later one goes before an earlier one."""
+    """The requests with the settings of the claim's configurations. A later configuration overrides an earlier one."""
     configs = listed if isinstance(listed, list) else []
     if len(configs) > _MOST_CONFIGS:
         raise ReadingRefused(field, f"{len(configs)} configurations", f"give at most {_MOST_CONFIGS}")
@@ -187,7 +187,7 @@ def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) 
 
 
 def _constrained(requests: ClaimReading, listed: object, field: str) -> ClaimReading:
-    """The requests with the claim's constraints about them."""
+    """The requests with the claim's constraints on them."""
     constraints = listed if isinstance(listed, list) else []
     if len(constraints) > MOST_CONSTRAINTS:
         raise ReadingRefused(field, f"{len(constraints)} constraints", f"give at most {MOST_CONSTRAINTS}")
@@ -214,7 +214,7 @@ def _read_constraint(constraint: Mapping[str, Any], requests: ClaimReading, fiel
 
 
 def _meant(listed: object, requests: ClaimReading, field: str) -> tuple[str, ...]:
-    """The requests of a claim that a configuration or a constraint names; all where it names none."""
+    """The requests that a configuration or a constraint names; all requests if it names none."""
     known = [each.name for each in requests]
     found = listed if isinstance(listed, list) and listed else known
     strange = next((each for each in found if each not in known), None)
@@ -229,7 +229,7 @@ def _names(requests: ClaimReading) -> str:
 
 
 def _limit(request: DeviceRequest, found: object, field: str) -> int:
-    """The limit above the request; 0 where it is the request."""
+    """The limit above the request; 0 if it equals the request."""
     if not request.memory:
         cure = f"give {MEMORY} in the capacity of request {request.name}, which is the amount that is booked"
         raise ReadingRefused(field, f"{shown(found)} for whole GPUs", cure)
@@ -241,7 +241,7 @@ def _limit(request: DeviceRequest, found: object, field: str) -> int:
 
 
 def _only(found: Mapping[str, Any], known: frozenset[str], field: str) -> None:
-    """Raise `ReadingRefused` for a field that says something and is not read. An empty one says nothing."""
+    """Raise `ReadingRefused` for a field that is set and not supported. An empty field counts as not set."""
     for key in sorted(map(str, found)):
         if key not in known and found.get(key) not in (None, [], {}, False):
             raise ReadingRefused(f"{field}.{shown(key)[1:-1]}", shown(found[key]), _CURES.get(key, _UNKNOWN))
@@ -260,7 +260,7 @@ def _read_request(request: object, field: str, reader: _SelectorReader) -> Devic
 
 
 def _read_alternatives(name: str, listed: list[Any], field: str, reader: _SelectorReader) -> DeviceRequest:
-    """A request with alternatives: a pod is counted before one is chosen, so all have the same amounts."""
+    """Read a request with alternatives. All have the same amounts, because a pod is counted before one is chosen."""
     if len(listed) > MOST_ALTERNATIVES:
         raise ReadingRefused(field, f"{len(listed)} alternatives", f"give at most {MOST_ALTERNATIVES}")
     found = [
@@ -287,7 +287,7 @@ def _label(named: object, field: str) -> str:
 
 
 def _read_exactly(found: object, field: str, reader: _SelectorReader, known: frozenset[str]) -> DeviceRequest:
-    """What a request says of its devices, without its name."""
+    """Read what a request specifies about its devices, without its name."""
     exactly = object_of(found)
     if exactly.get("deviceClassName") != names.SHARE_CLASS:
         cure = f"a claim has devices of one kind: give {names.SHARE_CLASS}, or create another claim for the others"
@@ -303,7 +303,7 @@ def _read_exactly(found: object, field: str, reader: _SelectorReader, known: fro
 
 
 class _SelectorReader:
-    """Reads the selectors of one claim, which has a bound for all of them together."""
+    """Reads the selectors of one claim. One bound applies to all of them together."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -382,7 +382,7 @@ def entries(spec: Mapping[str, Any]) -> tuple[ClaimEntry, ...]:
     """
     The claims that a pod names, including those of other drivers, but not ours for delivery.
 
-    Entries without the form that the API server stores are left out: it refuses the pod.
+    Malformed entries are left out, because the API server refuses such a pod.
     """
     listed = spec.get("resourceClaims")
     found = []
@@ -410,9 +410,9 @@ class ContainerUse:
 
 def uses(context: PodReader, readings: Readings) -> tuple[ContainerUse, ...]:
     """
-    What the containers use of the claims, in start order; containers that use none are left out.
+    The requests that the containers use, in start order. Containers that use none are left out.
 
-    Raises `ReadingRefused` unless every request is one container's own.
+    Raises `ReadingRefused` unless exactly one container uses each request.
     """
     found, used = [], dict[tuple[str, str], str]()
     for container in context.containers():
@@ -453,7 +453,7 @@ def _chosen(container: ContainerReader, readings: Readings) -> Iterator[tuple[st
 
 
 def read_pod(context: PodReader, readings: Readings) -> PodRequest | Refusal | None:
-    """The request of a pod whose claims were read; None where none of them is ours."""
+    """The request of a pod whose claims were read; None if none of them is ours."""
     try:
         context.bounded()
         if names.POD_CLAIM in readings:
@@ -496,9 +496,9 @@ def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
 
 def _common(use: ContainerUse) -> set[str]:
     """
-    The attributes about which there are constraints for the container's GPUs; of `UUID`, if it is about the GPUs of
-    other containers too. Raises `ReadingRefused` for one that is about some of the container's GPUs only, or that has
-    different containers' GPUs be alike.
+    The attributes that constraints restrict for the container's GPUs. `UUID` is one of them only if the constraint also
+    covers the GPUs of other containers. Raises `ReadingRefused` for a constraint that covers only some of the
+    container's GPUs, or that requires equal GPUs in different containers.
     """
     own, found = {(name, request.name) for name, request in use.requests}, set()
     field = f"{use.container.path}.resources.claims"
@@ -517,7 +517,7 @@ def _common(use: ContainerUse) -> set[str]:
 
 
 def _wishes(use: ContainerUse, request: DeviceRequest, context: PodReader) -> Wishes:
-    """What the pod's annotations and its claims say of the cards. Alternatives take the place of an order of models."""
+    """The wishes for cards in the pod's annotations and in its claims. Alternatives replace an order of models."""
     found = wishes(context, use.container)
     alternatives = tuple(each.selectors for each in request.alternatives)
     ordered = found.ordered and not alternatives
@@ -525,7 +525,7 @@ def _wishes(use: ContainerUse, request: DeviceRequest, context: PodReader) -> Wi
 
 
 def isolation_of(readings: Readings) -> str | Refusal:
-    """The isolation that the claims ask for; empty where they ask for none. A pod has one."""
+    """The isolation that the claims request; empty if they request none. A pod has one isolation."""
     found = sorted({each.isolation for requests in readings.values() for each in requests} - {""}, key=ISOLATION.index)
     if len(found) > 1:
         cure = "a pod has one level of isolation: give the same in all of its claims"
@@ -534,7 +534,7 @@ def isolation_of(readings: Readings) -> str | Refusal:
 
 
 def isolated(pod: JSON, isolation: str) -> JSON:
-    """The pod with the isolation that its claims ask for, unless it asks for some itself."""
+    """The pod with the isolation that its claims request, unless the pod itself requests one."""
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     if not isolation or annotations.get(names.ISOLATION):
@@ -543,14 +543,14 @@ def isolated(pod: JSON, isolation: str) -> JSON:
 
 
 def in_two_ways(other: str) -> Refusal:
-    """Why a pod cannot have shares by claims and in another dialect; `other`: that one's title."""
+    """Why a pod cannot have shares both by claims and in another dialect. `other`: the title of that dialect."""
     cure = "use only one dialect: remove one of the two"
     return Refusal("spec.resourceClaims", f"GPU shares together with {other}", cure)
 
 
 def is_as_counted(request: PodRequest, read: PodRequest) -> bool:
-    """Whether claims that were read again ask for what the pod was admitted with; its annotations are not theirs."""
-    # Our annotation asks for one NUMA node too, and may have been written later.
+    """Whether claims that were read again still have the pod's requests at admission. Ignores annotations."""
+    # Our annotation can require one NUMA node too, and may have been added later.
     by_claim = (
         one.one_numa or not other.one_numa for one, other in zip(request.containers, read.containers, strict=False)
     )
@@ -568,7 +568,7 @@ def _amounts(containers: Sequence[FractionRequest]) -> list[tuple[object, ...]]:
 
 
 def is_borne_out(pod: Mapping[str, Any], earlier: PodRequest) -> bool:
-    """Whether each container of a request names a claim, as far as the pod alone says. What they are is read later."""
+    """Whether each container of a request names a claim, by the pod alone. The claims themselves are read later."""
     context = PodReader(pod, DEFAULTS)
     named = {each.name for each in entries(object_of(pod.get("spec")))}
     naming = {

@@ -45,7 +45,7 @@ def stand_in(text: str) -> str:
     """
     A name for text that is no name: equal texts have the same one, different texts different ones.
 
-    What is counted by such a text is still counted, and the text itself is not passed on.
+    Amounts under such a text are still counted, and the text itself is not passed on.
     """
     return f"odd-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
 

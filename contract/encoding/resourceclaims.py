@@ -1,13 +1,13 @@
 """
-The ResourceClaim by which a card reaches a container (Dynamic Resource Allocation, resource.k8s.io/v1).
+The ResourceClaim that delivers a card to a container (Dynamic Resource Allocation, resource.k8s.io/v1).
 
-    webhook     a pod with a share names one claim: `with_claim`
+    webhook     adds one claim to a pod with a share: `with_claim`
     allocator   makes the claim: `claim_for`, `status_for`. Where the node delivers in another way, the claim has no
                 device, so that kube-scheduler and kubelet are content with it
     agent       reads from the claim alone what each container gets: `prepared`
 
-A claim has a request for each container with a share, and the request has the container's name. kube-scheduler never
-allocates our claims: there is no DeviceClass of our name and no ResourceSlice of our driver.
+A claim has a request for each container with a share, named after the container. kube-scheduler never allocates our
+claims, because there is no DeviceClass with our name and no ResourceSlice of our driver.
 
 A tenant's own claim of the DeviceClass `share.gpufraction.io` delivers in the same way: `shared_status`. Its pod names
 no other claim of ours.
@@ -39,7 +39,7 @@ MOST_RESULTS = 32
 """Devices, and requests, of one claim (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 _LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Kubernetes' own: with it, kube-controller-manager removes the allocation of a claim that nobody uses any more."""
+"""Kubernetes' finalizer: with it, kube-controller-manager removes the allocation of an unused claim."""
 _KIND = "Share"
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]+")
 _LONGEST_LABEL = 63
@@ -50,9 +50,9 @@ _LONGEST_LABEL = 63
 
 def fits_claim(request: PodRequest, each: int = 0) -> bool:
     """
-    Whether one claim can have all shares of the pod. Otherwise the pod gets no claim, and no node that needs one.
+    Whether one claim can contain all shares of the pod. Otherwise the pod gets no claim, and no node that needs one.
 
-    `each`: the GPUs of every container, where the pod names an ElasticGPUClaim, whose pods do not say how many.
+    `each`: the GPUs of every container, if the pod names an ElasticGPUClaim, because such a pod has no count.
     """
     shares = sum(each or fraction.count for fraction in request.containers)
     return max(len(request.containers), shares) <= MOST_RESULTS
@@ -78,7 +78,7 @@ def named_by(spec: Mapping[str, Any]) -> str:
 
 
 def without_claim(spec: Mapping[str, Any]) -> JSON:
-    """A pod's spec without the claims of ours that it names. What is unchanged is shared with the original."""
+    """A pod's spec without our claims. It shares its unchanged parts with the original."""
     listed = spec.get("resourceClaims")
     if not isinstance(listed, list):
         return dict(spec)
@@ -134,8 +134,8 @@ def claim_for(pod: Mapping[str, Any], request: PodRequest, allocation: Allocatio
     """
     The claim of a pod that names one, without its status. The garbage collector removes it after the pod.
 
-    Its owner is its controller too: then kube-controller-manager removes the claim of a pod that has finished.
-    `allocation`: how many GPUs each container gets. The request does not say it where the pod names an ElasticGPUClaim.
+    Its owner is also its controller, so kube-controller-manager removes the claim of a finished pod. `allocation`: has
+    the number of GPUs of each container, which the request lacks if the pod names an ElasticGPUClaim.
     """
     metadata = pod["metadata"]
     counts = {each.container: len(each.shares) for each in allocation.containers}
@@ -166,9 +166,9 @@ def claim_for(pod: Mapping[str, Any], request: PodRequest, allocation: Allocatio
 
 def status_for(pod: Mapping[str, Any], allocation: Allocation) -> JSON:
     """
-    The claim's status after the decision: which cards, on which node, for which pod.
+    The claim's status after the decision: the cards, the node and the pod.
 
-    `by`: the version of the pod that the decision saw. A write of an earlier leader saw an earlier one; see `version`.
+    `by`: the version of the pod that the decision read. An earlier leader read an earlier version; see `version`.
     """
     delivered = [each for each in allocation.containers if all(share.dra for share in each.shares)]
     results = [
@@ -214,8 +214,8 @@ def shared_status(
     The status of a tenant's claim after the decision. `given`: the shares of its requests, each with the request's
     name; `at`: the time of the decision. Where the node delivers in another way, the claim has no device.
 
-    kube-scheduler reserves a claim for further pods, and would write a missing time, for which it has no right. A claim
-    that other pods may also use says so, and gives the same result for each of them.
+    kube-scheduler reserves a claim for further pods, and would add a missing time, for which it has no permission. A
+    claim that other pods may also use is marked as such, and gives each of them the same devices.
     """
     unique = allocation.shared or allocation.id
     pairs = [(request, share) for request, share in given if share.dra]
@@ -240,7 +240,7 @@ def shared_status(
 
 
 def _share_id(unique: str) -> str:
-    """A UUID that follows from this text, so that a write that is repeated is the same."""
+    """A UUID that is computed from this text, so that a repeated write is identical."""
     digits = hashlib.sha256(unique.encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
@@ -264,7 +264,7 @@ def device_name(uuid: str) -> str:
 
 
 def _any(schema: Schema[Any]) -> Schema[tuple[Any, ...]]:
-    """A list that may be absent, which is empty then."""
+    """The list, or an empty one if it is absent."""
     return listed(schema).otherwise(())
 
 
@@ -275,7 +275,7 @@ _DECIDED = struct({"status": struct({"allocation": struct({"devices": _MARKED})}
 
 def version(claim: Mapping[str, Any]) -> tuple[str, int] | None:
     """
-    The allocation's id and the version of its pod that it was decided by; None for a claim without an allocation.
+    The allocation's id, and the version of the pod in its decision; None for a claim without an allocation.
 
     Raises `Malformed` for an allocation that we did not write.
     """
@@ -295,7 +295,7 @@ def gives_the_same(claim: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _given_by(claim: Mapping[str, Any]) -> tuple[object, ...]:
-    """What is as it was written: the API server writes amounts in its own form."""
+    """The parts that stay as written. The API server rewrites amounts in its own form."""
     allocation = claim["status"]["allocation"]
     devices = _ALLOCATED.from_json(claim, "claim")["status"]["allocation"]["devices"]
     cards = sorted((each["request"], each["pool"], each["device"]) for each in devices["results"])
@@ -356,12 +356,12 @@ _CLAIM = struct({"metadata": struct({"uid": TEXT, "name": TEXT}), "status": _STA
 
 def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[PreparedDevice, ...]:
     """
-    What the containers of the claim's pods get on this node. `uid`: the claim that kubelet asks for.
+    The devices of the containers of the claim's pods on this node. `uid`: the uid of the claim in kubelet's call.
 
-    Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that is used by a pod that
-    it is not for: such a claim gives nothing. The owner of a claim of ours is its pod. A tenant's claim is for the pod
-    that the allocator wrote into its allocation, or for all pods for which it is reserved. A policy lets only the
-    allocator reserve it, and kubelet starts no other pod with it.
+    Raises `Malformed` for a claim that our allocator did not write, that it wrote for another node, or that another pod
+    uses: such a claim gives no devices. The owner of our own claim is its pod. A tenant's claim is for the pod that the
+    allocator wrote into its allocation, or for all pods for which it is reserved. A policy lets only the allocator
+    reserve it, and kubelet starts no other pod with it.
     """
     found = _CLAIM.from_json(claim, "claim")
     metadata, status = found["metadata"], found["status"]
@@ -398,12 +398,12 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
 
 
 def _main(request: str) -> str:
-    """The request of an alternative (`gpu/large`): containers name that one, and kubelet compares the two as text."""
+    """The request of an alternative (`gpu/large`). Containers name the request, and kubelet compares names as text."""
     return request.split("/", 1)[0]
 
 
 def written_for(claim: Mapping[str, Any]) -> str:
-    """The uid of the one pod that an allocated claim of a tenant was allocated for; empty where that is not clear."""
+    """The uid of the one pod for which a tenant's allocated claim was allocated; empty if it is ambiguous."""
     return _written_for(_ALLOCATED.from_json(claim, "claim")["status"]["allocation"])
 
 
@@ -411,7 +411,7 @@ _ALLOCATED = struct({"status": struct({"allocation": struct({"devices": _DEVICES
 
 
 def _written_for(allocation: Mapping[str, Any]) -> str:
-    """The uid of the one pod that a tenant's claim was allocated for; empty where that is not clear."""
+    """The uid of the one pod for which a tenant's claim was allocated; empty if it is ambiguous."""
     pods = {item["opaque"]["parameters"]["pod"] for item in allocation["devices"]["config"]} - {""}
     return str(pods.pop()) if len(pods) == 1 else ""
 
@@ -428,7 +428,7 @@ _CHECKPOINT = struct({"claims": mapped(listed(_DEVICE))})
 
 
 def to_checkpoint(known: Mapping[str, tuple[PreparedDevice, ...]]) -> str:
-    """What was prepared, by the claim's uid, as text."""
+    """The prepared devices, by the claim's uid, as text."""
     claims = {uid: [_DEVICE.to_json(device) for device in devices] for uid, devices in known.items()}
     return json.dumps({"v": 1, "claims": claims}, indent=1, sort_keys=True) + "\n"
 

@@ -1,13 +1,13 @@
 """
-CEL selectors of ResourceClaims (`selectors[].cel.expression`): what one may contain, so that evaluating it is cheap.
+CEL selectors of ResourceClaims (`selectors[].cel.expression`): the subset of CEL that is cheap to evaluate.
 
 A tenant writes the expression, and the allocator evaluates it for each kind of GPU. So `read` accepts a subset of CEL
-without anything that grows or repeats: no nested macros, no macros that build lists, and only functions whose result is
-no larger than what they are given. Length, depth, literals and numbers are bounded.
+in which nothing grows or repeats: no nested macros, no macros that build lists, and only functions whose result is no
+larger than their arguments. Length, depth, literals and numbers are bounded.
 
-A GPU's UUID may only be compared with literals. So the expression has one value for all GPUs of a kind whose UUIDs it
-does not name, and a large cluster costs no more than a small one. Whether the expression is right in all other
-respects, the CEL library says where it is evaluated.
+An expression may compare a GPU's UUID only with literals. So it has one value for all GPUs of a kind whose UUIDs it
+does not name, and a large cluster costs no more than a small one. The CEL library checks the rest of the expression
+when it is evaluated.
 
 Pure. Must not: evaluate anything.
 """
@@ -26,21 +26,21 @@ from contract.encoding.reading import shown
 LONGEST = 1_024
 """Characters of an expression. The API server accepts 10 KiB (resource.k8s.io/v1, CELSelectorExpressionMaxLength)."""
 MOST_PARTS = 200
-"""Words, texts, numbers and signs of an expression: compiling it, and what a macro repeats, cost by their number."""
+"""Tokens of an expression: the cost of compiling it and of repeating it in a macro grows with their number."""
 LONGEST_LITERAL = 128
 """Characters of a text in it; a UUID has 40."""
 LONGEST_NUMBER = 18
 DEEPEST = 16
-"""Brackets within each other; also choices (`? :`), and signs before one operand."""
+"""Nested brackets; also nested choices (`? :`), and unary operators before one operand."""
 MOST_MACROS = 8
 MOST_REGEXES, LONGEST_REGEX, MOST_DOTS = 4, 64, 4
-"""Regular expressions, characters of one, and characters of it that mean any character: they are compiled each time."""
+"""Regular expressions, characters of one, and wildcard characters of one. Each evaluation compiles them."""
 OURS = str(names.GROUP)
 NVIDIA = "gpu.nvidia.com"
 DOMAINS = (OURS, NVIDIA)
 """
-The domains of the attributes: our driver's name, and that of NVIDIA's driver, whose attributes of the same names have
-the same values. Tenants copy expressions from its documentation.
+The domains of the attributes: the names of our driver and of NVIDIA's. Attributes of the same name have the same value
+in both, because tenants copy expressions from the documentation of NVIDIA's driver.
 """
 MACROS = ("all", "exists", "exists_one")
 METHODS = frozenset(
@@ -68,7 +68,7 @@ _AFTER_UUID = frozenset(("", ")", "]", "&&", "||", "?", ":", ","))
 
 
 class SelectorRefused(ValueError):
-    """An expression that is not accepted: what was found, and what would work."""
+    """The expression is refused; the message says what was found, and what would work."""
 
     def __init__(self, found: str, cure: str) -> None:
         super().__init__(f"found {found}; {cure}")
@@ -87,7 +87,7 @@ class _Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """An expression that was accepted. `uuids`: the GPUs that it names; `domains`: the texts by which it indexes."""
+    """An accepted expression. `uuids`: the GPUs that it names; `domains`: the strings that it uses as indexes."""
 
     expression: str
     uuids: frozenset[str] = frozenset()
@@ -124,7 +124,7 @@ def is_accepted(expression: str) -> bool:
 
 
 def uuids_of(expression: str) -> frozenset[str]:
-    """The UUIDs that an accepted expression names; none of one that is not accepted, which no GPU satisfies."""
+    """The UUIDs that an accepted expression names; none for a refused expression, which no GPU satisfies."""
     try:
         return read(expression).uuids
     except SelectorRefused:
@@ -212,7 +212,7 @@ class _Reader:
             raise SelectorRefused(f"no {shown(opened[-1])} at its end", "give pairs of brackets")
 
     def _check_macros(self) -> None:
-        """Those that repeat may not be within each other, and the first argument of each is its variable."""
+        """Macros that repeat must not be nested, and the first argument of each must be its variable."""
         calls = [at for at, token in enumerate(self._tokens) if token.text in MACROS and self._is_method(at)]
         if len(calls) > MOST_MACROS:
             raise SelectorRefused(f"{len(calls)} macros", f"use at most {MOST_MACROS}")
@@ -291,7 +291,7 @@ class _Reader:
         raise SelectorRefused("uuid in another way than in a comparison", cure)
 
     def _compared(self, at: int) -> tuple[set[str], int]:
-        """The texts after `==`, `!=` or `in`, and the place after them; none where it is something else."""
+        """The strings after `==`, `!=` or `in`, and the position after them; no strings after any other token."""
         if self.text(at) in ("==", "!=") and self.kind(at + 1) == "text":
             return {self._tokens[at + 1].value}, at + 2
         found: set[str] = set()

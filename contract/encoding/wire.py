@@ -65,7 +65,7 @@ class Schema(Generic[T]):
     key: str = ""
     """The field's name in JSON, where it is not the attribute's in camel case."""
     default: Any = ABSENT
-    """What an absent field means, where it is not the dataclass's default."""
+    """The meaning of an absent field, if it is not the dataclass's default."""
     kept: bool = False
     """Whether it is written also at its default."""
     needed: bool = False

@@ -1,5 +1,5 @@
 """
-What a decision needs of a Node object besides GPUs.
+The parts of a Node object that a decision needs besides GPUs.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _MISSED = 2.25
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a GPUNode says about its agent."""
+    """A GPUNode's report about its agent."""
 
     observed: int | None = None
     """When the agent last wrote, in seconds since 1970 by its own clock; None where it never did."""

@@ -29,7 +29,7 @@ class IdleShare:
 
 @dataclass(frozen=True, slots=True)
 class IdleReport:
-    """What a GPUNode says about its idle shares."""
+    """A GPUNode's report about its idle shares."""
 
     shares: Mapping[str, int] = field(default_factory=dict)
     """Since when each computes nothing, by the pod's uid."""
@@ -49,7 +49,7 @@ _SHARE = record(IdleShare, {"pod": UID, "since": TIME})
 
 
 def idle_to_status(shares: Iterable[IdleShare]) -> list[dict[str, str]] | None:
-    """The field of the status; None where nobody is idle, which removes it."""
+    """The field of the status; None if no share is idle, which removes the field."""
     return [_SHARE.to_json(share) for share in sorted(shares)[:MOST_IDLE]] or None
 
 

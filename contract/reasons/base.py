@@ -1,4 +1,4 @@
-"""What the registry says of one reason, and the types that keep every reason in it."""
+"""The registry's entry of one reason, and the types that keep every reason in it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Row:
     text: str
     """Its message, or what its message says; of a node, the phrase with its figures (`contract.reasons.nodes`)."""
     cure: str
-    """What a tenant or an administrator can do, as one sentence; empty where there is nothing to do."""
+    """The action for a tenant or an administrator, as one sentence; empty if there is none."""
     cured_by: frozenset[Cure] = NEVER
     page: str = ""
     """Where to read more: a path in `docs`, with a heading where one helps."""

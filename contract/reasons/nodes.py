@@ -580,7 +580,7 @@ def leading(tallies: Iterable[ReasonCount]) -> NodeCode:
 
 @lru_cache(maxsize=4096)
 def cured_by(codes: frozenset[NodeCode]) -> frozenset[Cure]:
-    """What can cure one of these: nothing else makes room for a pod whose nodes have these codes."""
+    """The events that can cure one of these: no other event makes room for a pod whose nodes have these codes."""
     return cures(code.row for code in codes)
 
 

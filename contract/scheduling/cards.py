@@ -1,5 +1,5 @@
 """
-What a waiting share counts, and the kinds of cards by which that is known.
+The amount that a waiting share counts, and the kinds of cards that determine it.
 
 A waiting pod's resources are fixed before it is placed, so a share by percent counts as that of the smallest GPU that
 it accepts. The allocator knows each GPU. The webhook keeps the kinds of cards that its allocator sent last, so that
@@ -18,7 +18,7 @@ Smallest = Callable[[FractionRequest], int]
 
 
 def floor(request: PodRequest, smallest: Smallest) -> Mapping[str, int]:
-    """The least memory, in bytes by container, that a waiting pod will have. Shares by bytes are exact."""
+    """The least memory that a waiting pod will have, in bytes by container. It is exact for shares by bytes."""
     return {
         fraction.container: fraction.count * fraction.memory_on(0 if fraction.memory else smallest(fraction))
         for fraction in request.containers
@@ -29,7 +29,7 @@ def smallest_of(cards: Iterable[GpuKind]) -> Smallest:
     """
     The smallest of these cards that a share accepts by kind.
 
-    Of a share that wishes for single GPUs or avoids some, or has selectors, it is the largest: kinds do not tell which
+    For a share that names or avoids single GPUs, or has selectors, it is the largest card. The kinds do not say which
     GPUs those are, and a quota must not count less than the share has.
     """
     listed = tuple(cards)

@@ -1,9 +1,9 @@
 """
 The consent of a pod to its eviction when its share has been idle for some time, and how it is written.
 
-The annotation `gpufraction.io/idle-after` of the pod says after how long; where it has none, the label of the same name
-on its namespace does. `0` is no consent, and so the annotation `0` takes a pod out of its namespace's consent. An
-unreadable value is no consent either: no pod is evicted because of a typing error. Pure.
+The pod's annotation `gpufraction.io/idle-after` sets the time. Without it, the label of the same name on its namespace
+does. `0` is no consent, so the annotation `0` excludes a pod from its namespace's consent. An unreadable value is no
+consent either: no pod is evicted because of a typing error. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORM = "a duration such as 90m or 2h (at most 365d), or 0 for no consent"
 
 
 def idle_after(value: str | None) -> int | None:
-    """What one object says, in seconds: None if it says nothing, 0 if it says no or cannot be read."""
+    """The value of one object in seconds: None if it has none, 0 if it has no consent or cannot be read."""
     if value is None:
         return None
     return seconds_of(value) or 0
@@ -38,7 +38,7 @@ def seconds_of(value: str) -> int | None:
 
 
 def agreed(pod: int | None, namespace: int | None) -> int:
-    """Seconds after which the pod gives way, by its own annotation or its namespace's label; 0 if it does not."""
+    """Seconds after which the pod may be evicted, by its annotation or its namespace's label; 0 if it may not."""
     return (namespace or 0) if pod is None else pod
 
 

@@ -1,17 +1,17 @@
 """
-Whether Kubernetes has room on a node for what it counts for a pod.
+Whether Kubernetes has room on a node for the amount that it counts for a pod.
 
-For a few pods, Kubernetes counts more than they hold on a node's GPUs: the amount is fixed when the pod is stored, and
-the cards are chosen later. So a node may have room on its GPUs but not in Kubernetes' count: a kubelet would reject the
-pod, or kube-scheduler would never bind it. These are pods with init containers (`demand.uncounted`), and shares by
-percent that were stored before smaller cards came (`PodRequest.counted`).
+For a few pods, Kubernetes counts more than they hold on a node's GPUs, because the amount is fixed when the pod is
+stored, and the cards are chosen later. So a node may have room on its GPUs but not in Kubernetes' count: a kubelet
+would reject the pod, or kube-scheduler would never bind it. These are pods with init containers (`demand.uncounted`),
+and shares by percent that were stored before smaller cards were added (`PodRequest.counted`).
 
     the node's capacity   what the GPUs promise, or what is held of a GPU where that is more (`contract.nodes.capacity`)
     is counted            what is held, and the pods' overcount
     is left               what is free of each GPU's promise, less the overcount
 
-A pod whose count equals what it holds fits wherever its GPUs take it, unless others are overcounted there. So it is
-checked on no other node.
+A pod whose count equals the amount that it holds fits wherever its GPUs fit, unless other pods are overcounted there.
+So it is checked only on nodes with overcounted pods.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def concerned_anywhere(ask: SchedulingRequest) -> bool:
 
 
 def concerned_by_size(ask: SchedulingRequest) -> bool:
-    """Whether that depends on the sizes of a node's GPUs: `exceeds` is true for the smallest."""
+    """Whether it depends on the sizes of a node's GPUs: `exceeds` is true for the smallest GPU."""
     return bool(ask.as_stored.counted)
 
 

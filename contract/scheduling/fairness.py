@@ -29,7 +29,7 @@ T = TypeVar("T")
 MOST_WEIGHT = 1000
 _WEIGHT = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 BEHIND = "behind a namespace with a smaller share"
-"""The text for a tenant, who must not learn which other namespaces there are."""
+"""The text for a tenant. It must not reveal other namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ NOTHING = Held()
 
 
 def held_of(demands: Iterable[Demand]) -> Held:
-    """What these take together; an exclusive one takes all cores of its GPU."""
+    """The sum of these shares. An exclusive share takes all cores of its GPU."""
     memory = cores = 0
     for demand in demands:
         memory += demand.memory
@@ -57,7 +57,7 @@ def held_of(demands: Iterable[Demand]) -> Held:
 
 
 def requested(request: PodRequest, card: int) -> Held:
-    """What the pod will hold, on GPUs with `card` usable bytes each. A pod that uses a claim asks for nothing more."""
+    """The amount that the pod will hold on GPUs with `card` usable bytes each. A pod that uses a claim adds nothing."""
     adding = ConcurrentDemand()
     for fraction in request.containers:
         cores = WHOLE if fraction.exclusive else fraction.cores
@@ -67,7 +67,7 @@ def requested(request: PodRequest, card: int) -> Held:
 
 
 def weight_of(value: str | None) -> int | None:
-    """The weight that a namespace's label says, 1 where there is none; None if it cannot be read, and then 1 counts."""
+    """The weight in a namespace's label, 1 without a label; None if it cannot be read, and then 1 counts."""
     if value is None:
         return 1
     found = int(value) if _WEIGHT.fullmatch(value) else 0
@@ -111,8 +111,8 @@ class Shares:
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
     """
-    What the order of the queue looks at: the Kubernetes priority (pods of equal ones compete), the namespace, the
-    creation time, and whether the pod's dialect puts it before others of its namespace.
+    The parts of a pod that decide its place in the queue: the Kubernetes priority (pods with equal ones compete), the
+    namespace, the creation time, and whether the pod's dialect puts it before others of its namespace.
     """
 
     priority: int
@@ -130,9 +130,9 @@ def own_order(waiting: Iterable[T], of: Callable[[T], QueuePlace]) -> Iterator[T
     """
     The pods in the order in which each namespace wants its own. `waiting`: the same by Kubernetes priority and age.
 
-    A preferred pod keeps its place; the others of its namespace and priority that are older wait until the last
-    preferred one has had its turn. So no pod ever overtakes an older pod of another namespace: a namespace that prefers
-    a young pod delays its own old ones, and gains no place.
+    A preferred pod keeps its place. Older pods of its namespace and priority wait until after the last preferred one.
+    So no pod overtakes an older pod of another namespace: a namespace that prefers a young pod delays its own older
+    pods, and gains no place.
     """
     placed = [(pod, of(pod)) for pod in waiting]
     left = Counter(place.line for _, place in placed if place.preferred)
@@ -175,7 +175,7 @@ def in_turn(waiting: Iterable[T], of: Callable[[T], QueuePlace], share: Callable
         while heap:
             known, created, namespace = heap[0]
             now, line = share(namespace), lines[namespace]
-            if now > known:  # it was given more since
+            if now > known:  # it has got more since then
                 heapq.heapreplace(heap, (now, created, namespace))
                 continue
             yield line.popleft()

@@ -30,7 +30,7 @@ class Limits:
     memory_factor: float = 1.0
     """Oversubscription: how many times its usable memory a GPU may promise."""
     selects: Selects = field(default=nothing_selected, compare=False, metadata={"stored": False})
-    """How the selectors of claims are evaluated, which needs a CEL library. Equal limits may differ in it."""
+    """Evaluates the selectors of claims, which needs a CEL library. It does not count for the equality of limits."""
 
     def capacity(self, gpu: Gpu) -> int:
         """Bytes that the GPU may promise in all."""
@@ -61,7 +61,7 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def node_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
-    """Why the node, apart from its GPUs, cannot take the pod; None if it can. What to cure first comes first."""
+    """Why the node, apart from its GPUs, cannot take the pod; None if it can. The reason to cure first comes first."""
     return lasting_reason(node, needs) or compute_reason(node, needs)
 
 
@@ -91,7 +91,7 @@ def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
 
 
 def _closed(node: NodeState, needs: PodNeeds) -> Code | None:
-    """Why the node takes no new pods whatever they ask for; None if it does."""
+    """Why the node takes no new pods at all; None if it takes pods."""
     if node.cordoned and not any(t.tolerates(UNSCHEDULABLE) for t in needs.tolerations):
         return Code.CORDONED
     if not node.ready:
@@ -134,8 +134,7 @@ WAYS: tuple[tuple[Code, Callable[[NodeState, PodNeeds], bool]], ...] = (
     (Code.LIMIT_NOT_HELD, holds_limits),
     (Code.FEATURES, has_features),
 )
-"""What is asked of how GPUs reach containers on a node, what limits them there, and what the node can do, in the order
-of the checks."""
+"""The requirements for a node's delivery of GPUs, its limiter and its features, in the order of the checks."""
 
 
 def largest_limit(gpu: Gpu) -> int:
@@ -204,7 +203,7 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
 
 
 def _unwished(gpu: Gpu, fraction: FractionRequest, limits: Limits) -> Code | None:
-    """Why the container does not accept the GPU, however free it is."""
+    """Why the container does not accept the GPU, even if it were free."""
     wishes = fraction.wishes
     if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
         return Code.UUID
@@ -234,7 +233,7 @@ def free(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[int, int]:
 
 
 def overcommitment(gpu: Gpu, usage: Usage, limits: Limits) -> tuple[Reason, ...]:
-    """What is allocated beyond the GPU's limits, as (allocated, limit); `EXCLUSIVE`: a whole-GPU pod is not alone."""
+    """The amounts that exceed the GPU's limits, as (allocated, limit). `EXCLUSIVE`: a whole-GPU pod is not alone."""
     if usage.memory <= limits.capacity(gpu) and usage.cores <= WHOLE and usage.sharers <= limits.sharers(gpu):
         return (Reason(Code.EXCLUSIVE, usage.sharers, 1),) if usage.exclusive and usage.sharers > 1 else ()
     found = (
@@ -256,7 +255,7 @@ def kind_accepted(model: str, memory: int, fraction: FractionRequest) -> bool:
     """
     Whether the wishes accept a GPU of this model with this much memory in all.
 
-    The model must contain one of the wished words, and none of those to avoid, whatever their case.
+    The model must contain one of the wanted words, and none of those to avoid, whatever their case.
     """
     lowered = model.lower()
     wishes = fraction.wishes

@@ -94,7 +94,7 @@ def allocate(
     node: NodeState, request: PodRequest, chosen: GpuChoice, selects: Selects = nothing_selected
 ) -> tuple[ContainerAllocation, ...]:
     """
-    The shares on the chosen GPUs, each container's sorted by the GPUs' index.
+    The shares on the chosen GPUs. Those of each container are sorted by the GPUs' index.
 
     A container sees its GPUs in that order, and limits by position (`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`) must mean the
     same card. `selects`: as in `Limits`.
@@ -110,7 +110,7 @@ def allocate(
 
 
 def _alternative(node: NodeState, fraction: FractionRequest, positions: Iterable[int], selects: Selects) -> int:
-    """The place of the first alternative that accepts all of these GPUs; 0 without alternatives."""
+    """The index of the first alternative that accepts all of these GPUs; 0 without alternatives."""
     wishes = fraction.wishes
     if not wishes.alternatives:
         return 0
@@ -148,7 +148,7 @@ def shown_as_whole(node: NodeState, gpu: Gpu) -> bool:
 
 
 def shown_now(node: NodeState, shares: Iterable[GpuShare]) -> tuple[GpuShare, ...]:
-    """Shares that were given earlier, as the node delivers them to a container that starts now."""
+    """Earlier shares, as the node delivers them to a container that starts now."""
     gpus, way = {gpu.uuid: gpu for gpu in node.gpus}, node.delivery or Delivery()
     return tuple(
         replace(
@@ -382,10 +382,10 @@ def _options(
 
 class _Load:
     """
-    What the GPUs of a node have to take with the containers that are on them so far, in the order of the request.
+    The load of a node's GPUs with the containers placed so far, in the order of the request.
 
-    It grows with each container, so a choice is given up at the first container that is too much. What the pod holds in
-    total is bounded too: init containers use the cards of the others where a quota could not count it otherwise.
+    It grows with each container, so a choice is dropped at the first container that does not fit. The total that the
+    pod holds is bounded too: init containers use the cards of the others if a quota could not count the pod otherwise.
     """
 
     def __init__(self, node: NodeState, request: PodRequest, limits: Limits, steps: Steps) -> None:
@@ -484,7 +484,7 @@ def _bears(node: NodeState, position: int, demand: Demand, limits: Limits) -> bo
 _MOST_EXCHANGES = 4_000
 """Steps of one search, each one GPU taken or skipped: some milliseconds."""
 _MORE_THAN_PAIRS = 1 << 12
-"""The factor between a path and the next nearer one: one slow pair is worse than any number of faster ones."""
+"""The factor between a path and the next nearer one, so that one slow pair is worse than any number of faster ones."""
 _SAME_NUMA, _FARTHEST = LINKS.index("NumaNode"), len(LINKS) - 1
 
 Paths = list[list[int]]

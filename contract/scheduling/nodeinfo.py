@@ -29,15 +29,15 @@ class AllocatedPod:
     created: float
     """Seconds since 1970; 0 where it is unknown."""
     demands: Mapping[str, Demand]
-    """What its end releases, by GPU UUID; nothing where its share is a claim's, or other pods use it too."""
+    """The amounts that its end releases, by GPU UUID; none if a claim has its share, or other pods use it too."""
     compute: Compute
-    """What it takes of the node besides GPUs."""
+    """The node's resources that it takes besides GPUs."""
     ending: float | None = None
-    """When it was first seen to terminate, by the injected clock; None while it does not."""
+    """When it was first seen to be terminating, by the injected clock; None if it is not."""
     idle_after: int | None = None
-    """After how many idle seconds it consents to eviction, 0 for never; None if its namespace decides."""
+    """The idle seconds after which it consents to eviction, 0 for never; None if its namespace decides."""
     successor: SchedulingRequest | None = None
-    """What the replacement by its controller asks for; None if there is no replacement, or the pod must not move."""
+    """The request of its controller's replacement pod; None if there is no replacement, or the pod must not move."""
     owner: str = ""
     """uid of its controller."""
     overcount: Overcount = NO_OVERCOUNT

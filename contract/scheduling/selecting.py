@@ -15,7 +15,7 @@ from contract.model import Gpu, Wishes
 
 
 class CardSeen(NamedTuple):
-    """What an expression sees of a GPU. `uuid`: empty for one that the expression does not name."""
+    """The attributes of a GPU for an expression. `uuid`: empty if the expression does not name it."""
 
     model: str
     memory: int
@@ -30,12 +30,12 @@ Selects = Callable[[str, CardSeen], bool]
 
 
 def nothing_selected(expression: str, card: CardSeen) -> bool:
-    """For programs that evaluate no expressions: no GPU is accepted that was not evaluated."""
+    """For programs that evaluate no expressions: accepts no GPU."""
     return False
 
 
 def kind_seen(gpu: Gpu) -> CardSeen:
-    """A GPU as an expression sees it that does not name it."""
+    """The attributes of a GPU for an expression that does not name it."""
     return CardSeen(gpu.model, gpu.memory, gpu.numa, gpu.capability, bool(gpu.parent), "")
 
 
@@ -49,7 +49,7 @@ def accepts(gpu: Gpu, expressions: tuple[str, ...], selects: Selects) -> bool:
 
 
 def accepted_by(gpu: Gpu, wishes: Wishes, selects: Selects) -> tuple[int, ...]:
-    """The places of the alternatives that accept the GPU."""
+    """The indexes of the alternatives that accept the GPU."""
     return tuple(at for at, each in enumerate(wishes.alternatives) if accepts(gpu, each, selects))
 
 

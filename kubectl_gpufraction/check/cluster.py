@@ -51,7 +51,7 @@ INSTALLING = (
     Access("create", "apps", "daemonsets", names.NAMESPACE),
     Access("create", "apps", "daemonsets", names.NODES_NAMESPACE),
 )
-"""What applying the manifests needs."""
+"""The permissions that applying the manifests needs."""
 GRANTING = Access("escalate", _RBAC, "clusterroles")
 """Without it, RBAC lets a user create only roles whose rights the user has too."""
 

@@ -9,7 +9,7 @@ from kubectl_gpufraction.session import TABLE, Command, Exit, Session
 
 
 def run(session: Session) -> CommandOutput:
-    """Every finding; the status is 1 if one of them fails. What the user may not see is not a failure."""
+    """Every finding; the status is 1 if one of them fails. An object that the user may not read is not a failure."""
     given = session.given
     found = rules.findings(reader.read(session.kube, session.listening, session.now(), given.namespace or ""))
     failed = any(each.level == FAIL for each in found)

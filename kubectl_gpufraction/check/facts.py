@@ -56,7 +56,7 @@ class Authorities:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What is seen of programs that create pods or nodes. A kind is `PLURAL.GROUP`."""
+    """The observed programs that create pods or nodes. A kind is `PLURAL.GROUP`."""
 
     served: frozenset[str] = frozenset()
     """Kinds that the API server serves, of the groups that are looked for."""

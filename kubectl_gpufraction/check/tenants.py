@@ -27,7 +27,7 @@ _MOST = 20
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """The findings about the namespaces. What cannot be read is reported once for each rule."""
+    """The findings about the namespaces. An object that cannot be read is reported once for each rule."""
     yield from _served(facts)
     yield from _weights(facts)
     yield from _consents(facts)

@@ -33,7 +33,7 @@ DRIVERS, CAPACITIES, ATTACHMENTS = "csidrivers", "csistoragecapacities", "volume
 OPTIONS = WHERE
 FORBIDDEN = "forbidden"
 _EVERYWHERE = (NODES, GPU_NODES)
-"""What every filter needs, because the answer is about nodes with GPUs."""
+"""The objects that every filter needs, because the result is about nodes with GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ _READS: Mapping[str, FilterReads] = {
     "topology_spread": FilterReads("PodTopologySpread", (PODS,), default=True),
     "pod_affinity": FilterReads("InterPodAffinity", (PODS, NAMESPACES), always=True),
 }
-"""By the filter's module. What is in no row is never evaluated here."""
+"""By the filter's module. A filter without a row is never evaluated here."""
 _OTHERS: Mapping[str, str] = {"resource_claims": "DynamicResources"}
 """The names of filters that are in no row; one that is here neither is named by its module."""
 _NOT_HERE = "this command does not evaluate it"
@@ -84,7 +84,7 @@ def name_of(check: Check) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """What the filters read of a pod that waits. `exists`: it was created, so its controller is known."""
+    """The parts of a waiting pod that the filters read. `exists`: it was created, so its controller is known."""
 
     rules: PodRules
     needs: PodNeeds

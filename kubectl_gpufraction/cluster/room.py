@@ -49,7 +49,7 @@ class ShareHolder:
 
     @property
     def held(self) -> PodNeeds:
-        """What it needs of the node that it is on."""
+        """The resources that it needs of its node."""
         return self.needs if self.resized is None else replace(self.needs, compute=self.resized)
 
     @property

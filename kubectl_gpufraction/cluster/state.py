@@ -254,7 +254,7 @@ class ClusterView:
     _by_gpu: Mapping[str, tuple[tuple[Pod | ListedClaim, Demand], ...]] = field(init=False, repr=False, compare=False)
     """The holders by UUID, sorted out once: a large cluster has thousands of GPUs and ten times the pods."""
     _held: Mapping[str, Held] = field(init=False, repr=False, compare=False)
-    """What each namespace holds, where the queue is fair."""
+    """The amounts that each namespace holds, if the queue is fair."""
     _rivals: Mapping[int, tuple[tuple[int, str], ...]] = field(init=False, repr=False, compare=False)
     """By priority the two namespaces with waiting pods that hold least for their weight, where the queue is fair."""
 

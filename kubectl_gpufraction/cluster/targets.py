@@ -58,7 +58,7 @@ class Target:
 
 
 def read(text: str, namespace: str) -> Target:
-    """What the text names; `namespace` where it has none. Raises `BadTarget`."""
+    """The object that the text names, in `namespace` if the text has none. Raises `BadTarget`."""
     parts = text.split("/")
     if not all(parts) or len(parts) > 3 or (len(parts) == 3 and parts[1].lower() not in _BY_WORD):
         kinds = ", ".join(KINDS)

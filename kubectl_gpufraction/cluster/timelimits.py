@@ -67,7 +67,7 @@ def moment(limit: TimeLimit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Creator:
-    """Who created a pod, if the pod says it. `program`: one that creates pods without an owner."""
+    """The creator of a pod, if the pod names it. `program`: one that creates pods without an owner."""
 
     owner: Owner | None = None
     program: str = ""
@@ -122,7 +122,7 @@ _PROGRAMS = (
 
 
 def creator_of(pod: JSON) -> Creator:
-    """Who created the pod."""
+    """The creator of the pod."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
     program = next((each.name for each in _PROGRAMS if each.labels.items() <= labels.items()), "")
     return Creator(owner_of(pod), program)

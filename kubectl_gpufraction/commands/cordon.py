@@ -147,7 +147,7 @@ def _words(node: JSON) -> tuple[str, ...]:
 
 
 def _write(session: Session, node: JSON, made: Cordoning) -> None:
-    """Store the words, unless somebody changed the Node since it was read. Raises `KubeConflict`."""
+    """Store the words. Raises `KubeConflict` if the Node has changed since it was read."""
     if made.words == made.before:
         return
     metadata = {

@@ -100,13 +100,13 @@ def gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
 
 
 def _promised(row: Row) -> str:
-    """What a GPU may promise, and how many times its memory that is, where it is oversubscribed."""
+    """The memory that a GPU may promise, also as a multiple of its memory if it is oversubscribed."""
     times = row["promisedMiB"] / row["totalMiB"] if row["totalMiB"] else 1
     return f"{row['promisedMiB']} ({times:g}x)" if times > 1 else str(row["promisedMiB"])
 
 
 def _limits(row: Row) -> str:
-    """What the memory limits on a GPU add up to, and how many times its memory that is, where it is more."""
+    """The sum of the memory limits on a GPU, also as a multiple of its memory if it is more."""
     limits, total = row["limitsMiB"], row["totalMiB"]
     if limits is None:
         return "-"

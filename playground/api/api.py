@@ -1,8 +1,8 @@
 """
 The server itself: parses requests, authorizes them, and passes them to the parts that do the work.
 
-Every call goes through `Api.handle`, in process or over HTTPS, so that a test without a socket proves what a client
-over the network will see.
+Every call goes through `Api.handle`, in process or over HTTPS. So a test without a socket has the same results as a
+client over the network.
 """
 
 import base64
@@ -52,7 +52,7 @@ ApiError = errors.ApiError
 _CODES: Mapping[str, int] = {"create": 201}
 SERVER_VERSION = "v1.34.0"
 _VIEWS = ("", "status", "ephemeralcontainers")
-"""Subresources that are the object itself, of which an update may change a part."""
+"""Subresources that return the whole object, and whose updates may change a part of it."""
 _OPTIONS: Mapping[str, str] = {
     "create": "CreateOptions",
     "update": "UpdateOptions",
@@ -63,7 +63,7 @@ _OPTIONS: Mapping[str, str] = {
 
 
 def bootstrap() -> Iterator[tuple[str, JSON]]:
-    """What a cluster starts with, each object under the path that creates it."""
+    """The objects that a cluster starts with, each under the path that creates it."""
     for name in IMMORTAL:
         yield "/api/v1/namespaces", {"metadata": {"name": name}}
     yield from authorization.default_objects()
@@ -87,7 +87,7 @@ class Api:
     ) -> None:
         """
         `clock`: seconds since the epoch. `monotonic`: seconds since some moment, for the ends of watches. `webhooks`
-        makes the caller of webhooks. `observer`: see `Store`. `plugins`: admission that comes after all other.
+        makes the caller of webhooks. `observer`: see `Store`. `plugins`: admission plugins that run after all others.
         """
         self.clock = clock
         self.monotonic = monotonic
@@ -140,7 +140,7 @@ class Api:
 
     def restore(self, state: Snapshot, *, bump: int = 0) -> None:
         """
-        Go back to a state of the store, see `Store.restore`, as a server does that restarts on another etcd.
+        Go back to a state of the store, as a server that restarts with another etcd. See `Store.restore`.
 
         Requests in progress may see either state, or parts of both.
         """
@@ -158,7 +158,7 @@ class Api:
         self._subresources.log_provider = provider
 
     def issue_tokens(self, issue: TokenIssuer) -> None:
-        """Answer TokenRequests by this; they are refused without."""
+        """Set the function that answers TokenRequests. Without it, they are refused."""
         self._subresources.issue = issue
 
     def call(
@@ -180,7 +180,7 @@ class Api:
     def handle(
         self, method: str, path: str, *, query: Mapping[str, str], body: Any, content_type: str, user: User
     ) -> Response:
-        """Like `call`, but the body handed in is taken over, and the one handed out is shared."""
+        """Like `call`, but the server may change the given body, and callers must not change the returned one."""
         try:
             user = user.authenticated()
             if (answer := self._not_a_resource(method, path, user)) is not None:
@@ -324,7 +324,7 @@ class Api:
         }
 
     def _continued(self, request: Request, token: str) -> tuple[list[JSON], int, tuple[str, str]]:
-        """The state that the first page was of, and the key that the page before ended with."""
+        """The revision of the first page, and the last key of the previous page."""
         revision, after = _read_token(token)
         try:
             return self.store.ordered_at(request.kind.key, request.namespace, revision), revision, after
@@ -335,7 +335,7 @@ class Api:
             ) from None
 
     def _committed(self, kind: Kind, old: JSON | None, new: JSON | None) -> None:
-        """React to a stored change, in the thread that stored it, where a real cluster's controllers come later."""
+        """React to a stored change, in the thread that stored it. In a real cluster, controllers do so later."""
         self._definitions.committed(kind, old, new)
         self._quotas.committed(kind, old, new)
         if kind is NAMESPACES and new is not None and old is None:
@@ -344,7 +344,7 @@ class Api:
         self._remover.committed(kind, old, new)
 
     def _save_status(self, kind: Kind, value: JSON, status: JSON) -> None:
-        """Store the status that the server computes itself, despite other changes of the object meanwhile."""
+        """Store a status that the server computes itself. Retries if another writer changes the object meanwhile."""
         key = (value["metadata"].get("namespace", ""), value["metadata"]["name"])
         held: JSON | None = value
         while held is not None and held["metadata"]["uid"] == value["metadata"]["uid"]:
@@ -354,12 +354,12 @@ class Api:
 
 
 def _once(warnings: list[str]) -> list[str]:
-    """Each warning once, as an API server sends them; a write that is tried again after a conflict is judged again."""
+    """Each warning once, as an API server sends them: a write that is retried after a conflict is reviewed again."""
     return list(dict.fromkeys(warnings))
 
 
 def _check_dry_run(request: Request) -> None:
-    """`dryRun` has one valid value; a misspelt one must not be carried out. Raises 422."""
+    """`dryRun` has one valid value. Raises 422 for another, because the server must not store such a request."""
     asked, name = request.query.get("dryRun"), _OPTIONS.get(request.verb)
     if asked is not None and asked != "All" and name is not None:
         problem = errors.unsupported("dryRun", [asked], ("All",))
@@ -376,7 +376,7 @@ def _revision(request: Request) -> int:
 
 
 def _page(items: list[JSON], limit: int, metadata: JSON) -> list[JSON]:
-    """The first `limit` of them, 0 for all; the list's metadata tells of the rest."""
+    """The first `limit` of the items, 0 for all; the list's metadata says how to get the rest."""
     if not limit or len(items) <= limit:
         return items
     metadata["remainingItemCount"] = len(items) - limit

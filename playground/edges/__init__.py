@@ -1,1 +1,1 @@
-"""Every edge at which something untrusted arrives, as `docs/edges.md` shows it."""
+"""Every edge at which untrusted input arrives, for `docs/edges.md`."""

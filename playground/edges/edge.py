@@ -1,4 +1,4 @@
-"""What a row of the table of edges is made of."""
+"""The parts of a row in the table of edges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TENANT, STRANGER, NODE, TOKEN = "tenant", "stranger", "one node", "one token"
 ADMINISTRATOR, WEBHOOKS, LOCAL = "administrator", "other webhooks", "user of the machine"
 WRITERS = (TENANT, STRANGER, NODE, TOKEN, ADMINISTRATOR, WEBHOOKS, LOCAL)
 FUZZING = "fuzzing "
-"""What begins the name of a target of the fuzzer in the place of a test."""
+"""The prefix of a fuzzer target, which can stand in place of a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,4 @@ def routes(server: str, *routes: str) -> tuple[str, ...]:
 
 
 STOLEN = "cluster/hostile/test_stolen_tokens.py::"
-"""What begins the tests of one token."""
+"""The common prefix of the tests of stolen tokens."""

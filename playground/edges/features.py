@@ -1,4 +1,4 @@
-"""The edges of the features that came after the first ones."""
+"""The edges of single features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edges of admission and placement: what every installation has."""
+"""The edges of admission and placement, which every installation has."""
 
 from __future__ import annotations
 

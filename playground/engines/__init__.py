@@ -1,1 +1,1 @@
-"""Other people's engines, run alongside us by their own programs on a real control plane."""
+"""Third-party engines, which run their own programs alongside gpufraction on a real control plane."""

@@ -1,4 +1,4 @@
-"""Argo Workflows' own controller, and what a step says of itself."""
+"""The controller of Argo Workflows, and the phases and messages of a workflow's steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ARGO = Controller(
 
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Program]:
-    """It runs meanwhile, without a server for metrics."""
+    """Run the controller inside the context, without its metrics server."""
     config = {"metadata": {"name": _CONFIG, "namespace": NAMESPACE}, "data": {"metricsConfig": "enabled: false\n"}}
     for document in (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
@@ -48,7 +48,7 @@ def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Program
 
 
 def steps(workflow: JSON) -> dict[str, tuple[str, str]]:
-    """Phase and message of each step that is a pod, by the step's name."""
+    """The phase and message of each step that is a pod, by the step's name."""
     nodes = (workflow.get("status") or {}).get("nodes") or {}
     found = (each for each in nodes.values() if each["type"] == "Pod")
     return {each["displayName"]: (each.get("phase", ""), each.get("message", "")) for each in found}

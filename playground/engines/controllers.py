@@ -26,10 +26,10 @@ JSON = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Controller:
     """
-    One such program. `name`: of its file, and of its manifests, NAME-manifests.yaml.
+    One such program. `name` is the name of its file. Its manifests are in NAME-manifests.yaml.
 
-    `probe`: the path of a kind and an object of it that creates no pod; the program has begun to work when it
-    `answers`, by the object as it is then.
+    `probe`: the path of a kind, and an object of that kind that creates no pod. `answers` gets the object as it is now,
+    and returns whether the program has started to work on it.
     """
 
     name: str
@@ -40,17 +40,17 @@ class Controller:
 
     @property
     def manifests(self) -> str:
-        """The name of the file with its kinds."""
+        """The name of the file that defines its kinds."""
         return f"{self.name}-manifests.yaml"
 
     def assets(self) -> Path | str:
-        """The folder with its program and manifests, or one line on what is missing."""
+        """The folder with its program and manifests, or one line that says what is missing."""
         return engine.assets(self.name, self.manifests)
 
 
 @contextlib.contextmanager
 def running(controller: Controller, cluster: Cluster, folder: Path, directory: Path) -> Iterator[Program]:
-    """It runs meanwhile; its kinds stay, in the versions in which they are stored."""
+    """Run the program inside the context. Its kinds stay afterwards, in the versions in which they are stored."""
     documents = [_stored(each) for each in installing.documents(folder / controller.manifests)]
     for document in documents:
         installing.apply(cluster.kube, document, within=60)
@@ -80,13 +80,13 @@ def running(controller: Controller, cluster: Cluster, folder: Path, directory: P
 
 
 def _stored(definition: JSON) -> JSON:
-    """The kind without its other versions: a pod template in each makes definitions that take an API server seconds."""
+    """The kind with its stored version only: the API server needs seconds for the pod templates of all versions."""
     spec = definition["spec"]
     return {**definition, "spec": {**spec, "versions": [each for each in spec["versions"] if each["storage"]]}}
 
 
 def _works(controller: Controller, kube: Kube) -> bool:
-    """Whether it has seen the probe, which is created where it is not there, and removed once it has."""
+    """Whether the program has seen the probe. Creates a missing probe, and removes it after the program has seen it."""
     path, probe = controller.probe
     named = f"{path}/{probe['metadata']['name']}"
     try:

@@ -1,4 +1,4 @@
-"""What the engines alongside us have in common: the folder with their programs, and their kinds."""
+"""What all engines have in common: the folder with their programs, and the check that their kinds are served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENVIRONMENT = "ENGINES_ASSETS"
 
 
 def assets(*needed: str) -> Path | str:
-    """The folder of ENGINES_ASSETS where it has these files, or one line on what is missing."""
+    """The folder that ENGINES_ASSETS names if it has these files, else one line that says what is missing."""
     named = os.environ.get(ENVIRONMENT, "")
     if not named:
         return f"{ENVIRONMENT} is not set; it names a folder with {' and '.join(needed)}"
@@ -23,7 +23,7 @@ def assets(*needed: str) -> Path | str:
 
 
 def are_served(kube: Kube, documents: Iterable[JSON]) -> bool:
-    """Whether the API server's discovery knows all versions of the kinds that these documents define."""
+    """Whether the API server's discovery lists all versions of the kinds that these documents define."""
     for document in documents:
         if document["kind"] == "CustomResourceDefinition":
             spec = document["spec"]

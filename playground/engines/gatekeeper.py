@@ -1,5 +1,5 @@
 """
-Gatekeeper's webhook as a process alongside an API server, with its kinds; its audit and its mutations are left out.
+Gatekeeper's webhook as a process alongside an API server, with its kinds. Audit and mutation are left out.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _POD: JSON = {
     "metadata": {"name": PROGRAM, "namespace": NAMESPACE},
     "spec": {"containers": [{"name": PROGRAM, "image": PROGRAM}]},
 }
-"""Its own pod, which it looks up; nothing runs in it."""
+"""The pod that Gatekeeper looks up as its own. Nothing runs in it."""
 
 
 def assets() -> Path | str:
-    """The folder with its program and manifests, or one line on what is missing."""
+    """The folder with its program and manifests, or one line that says what is missing."""
     return engine.assets(PROGRAM, MANIFESTS)
 
 
 @contextlib.contextmanager
 def running(kube: Kube, kubeconfig: Path, folder: Path, directory: Path) -> Iterator[Program]:
-    """Its webhook judges what is written meanwhile. `directory` is made."""
+    """Run the webhook inside the context. It reviews the writes of that time. Creates `directory`."""
     authority, port = Authority(PROGRAM), free_port()
     certificates = directory / "certificates"
     certificates.mkdir(parents=True)
@@ -61,7 +61,7 @@ def running(kube: Kube, kubeconfig: Path, folder: Path, directory: Path) -> Iter
     try:
         for document in hooks:
             for hook in document["webhooks"]:
-                hook["failurePolicy"] = "Fail"  # what is not judged is not taken for allowed
+                hook["failurePolicy"] = "Fail"  # a request that the webhook did not review must not count as allowed
             installing.apply(kube, document)
         yield program
     finally:

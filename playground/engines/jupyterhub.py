@@ -1,8 +1,8 @@
 """
-JupyterHub with KubeSpawner as a process alongside a control plane, asked over its REST API on loopback.
+JupyterHub with KubeSpawner as a process alongside a control plane, reached by its REST API on loopback.
 
-Its proxy is left out: it carries people's browsers to their notebooks, and has no say in how pods are created.
-What the page of a spawn shows comes from the address of its progress, which is read here as a browser reads it.
+The proxy is left out: it connects browsers to notebooks, and does not affect how pods are created. JupyterHub's page
+for a starting notebook reads the progress URL. This module reads the same URL as a browser does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from playground.waiting import wait_for
 
 JSON = dict[str, Any]
 PYTHON = "jupyterhub/bin/python"
-"""Of a virtual environment in the folder of the engines, with the packages jupyterhub and jupyterhub-kubespawner."""
+"""Python in a virtual environment in the engines' folder, with the packages jupyterhub and jupyterhub-kubespawner."""
 _CONFIG = """
 import json
 from jupyterhub.proxy import Proxy
@@ -67,30 +67,30 @@ for name, value in given["spawner"].items():
 
 
 def assets() -> Path | str:
-    """The folder with its environment, or one line on what is missing."""
+    """The folder with its environment, or one line that says what is missing."""
     return engine.assets(PYTHON)
 
 
 @dataclass(frozen=True)
 class JupyterHub:
-    """The Hub that runs."""
+    """The running Hub."""
 
     address: str
     token: str
     program: Program
 
     def spawn(self, user: str) -> None:
-        """Begin to start the notebook of a person, who is made first."""
-        with contextlib.suppress(urllib.error.HTTPError):  # of one who is there
+        """Start a user's notebook, and return before it runs. Creates the user first."""
+        with contextlib.suppress(urllib.error.HTTPError):  # the user exists already
             self._ask("POST", f"users/{user}")
         self._ask("POST", f"users/{user}/server", {})
 
     def stop(self, user: str) -> None:
-        """End the notebook, or its start."""
+        """Stop the notebook, or cancel its start."""
         self._ask("DELETE", f"users/{user}/server")
 
     def progress(self, user: str) -> Iterator[str]:
-        """The lines of the page that shows the start, until it ends."""
+        """The lines of the page that shows how the notebook starts, until the start ends."""
         with self._open("GET", f"users/{user}/server/progress", timeout=60) as answer:
             for raw in answer:
                 line = raw.decode()
@@ -98,12 +98,12 @@ class JupyterHub:
                     yield str(json.loads(line.removeprefix("data:")).get("message", ""))
 
     def pending(self, user: str) -> str:
-        """What is under way with the person's notebook: `spawn`, `stop`, or nothing."""
+        """The pending action of the user's notebook: `spawn`, `stop`, or empty."""
         servers = self._ask("GET", f"users/{user}").get("servers") or {}
         return str((servers.get("") or {}).get("pending") or "")
 
     def answers(self) -> bool:
-        """Whether it serves."""
+        """Whether the Hub answers requests."""
         try:
             return "version" in self._ask("GET", "")
         except (urllib.error.URLError, OSError):
@@ -123,7 +123,7 @@ class JupyterHub:
 
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path, directory: Path, spawner: Mapping[str, Any]) -> Iterator[JupyterHub]:
-    """The Hub runs meanwhile. `spawner`: KubeSpawner's settings by name."""
+    """Run the Hub inside the context. `spawner`: KubeSpawner's settings by name."""
     ports, token = Ports.free(), secrets.token_hex(16)
     directory.mkdir(parents=True)
     given, config = directory / "given.json", directory / "config.py"

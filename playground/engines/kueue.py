@@ -1,4 +1,4 @@
-"""Kueue's own program alongside a real control plane, and the objects that configure it."""
+"""Kueue's program alongside a real control plane, and the objects that configure it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ mkdir -p /etc/kueue/metrics/certs
 cp "$0"/certificates/tls.* /etc/kueue/metrics/certs/
 exec "$@"
 """
-"""Kueue reads its metrics' certificate in a folder of /etc that no setting changes; it has an /etc of its own."""
+"""Gives Kueue its own /etc, because no setting changes the folder of /etc that has the metrics certificate."""
 
 
 def _command(directory: Path, program: Path) -> Sequence[str]:
@@ -48,20 +48,20 @@ KUEUE = Manager(
 
 @dataclass(frozen=True)
 class Kueue:
-    """The program that runs, and the objects that configure it."""
+    """The running Kueue, and the objects that configure it."""
 
     kube: Kube
     program: Program
 
     def flavor(self, name: str, labels: Mapping[str, str], *, topology: str = "") -> None:
-        """A ResourceFlavor for nodes with these labels, in a Topology where one is named."""
+        """Create a ResourceFlavor for nodes with these labels, in the named Topology if there is one."""
         topologies = {"topologyName": topology} if topology else {}
         self.create("resourceflavors", "ResourceFlavor", name, {"nodeLabels": dict(labels), **topologies})
 
     def queue(
         self, name: str, flavor: str, quota: Mapping[str, str], *, cohort: str = "", preemption: JSON | None = None
     ) -> None:
-        """A ClusterQueue of one flavor for all namespaces, and its LocalQueue of the same name in `default`."""
+        """Create a ClusterQueue of one flavor for all namespaces, and a LocalQueue with the same name in `default`."""
         resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
         group = {"coveredResources": list(quota), "flavors": [{"name": flavor, "resources": resources}]}
         spec: JSON = {"namespaceSelector": {}, "resourceGroups": [group]}
@@ -79,28 +79,28 @@ class Kueue:
         self.kube.create(paths.path(GROUP_VERSION, plural, namespace), document)
 
     def workload_of(self, uid: str) -> JSON:
-        """The Workload that it made for an object of `default`."""
+        """The Workload that Kueue created for an object in `default`."""
         found = self.kube.list(paths.path(GROUP_VERSION, "workloads", "default")).items
         (only,) = (w for w in found if uid in {o["uid"] for o in w["metadata"].get("ownerReferences") or ()})
         return only
 
     def workloads(self) -> list[JSON]:
-        """The Workloads of `default`."""
+        """The Workloads in `default`."""
         return list(self.kube.list(paths.path(GROUP_VERSION, "workloads", "default")).items)
 
     def charged(self) -> list[JSON]:
-        """What each pod set of `default` is charged that has a quota now: amounts by resource."""
+        """The amounts, by resource, that Kueue charges each pod set in `default` that has a quota reservation now."""
         admitted = [each["status"]["admission"] for each in self.workloads() if each.get("status", {}).get("admission")]
         return [assigned["resourceUsage"] for each in admitted for assigned in each["podSetAssignments"]]
 
     def holds_nothing(self) -> bool:
-        """Whether no workload of `default` has a quota."""
+        """Whether no Workload in `default` has a quota reservation."""
         return not self.charged()
 
 
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path, directory: Path, configuration: Mapping[str, Any]) -> Iterator[Kueue]:
-    """As `manager.running`, with what our tests have of Kueue."""
+    """Run Kueue inside the context, as `manager.running` does, with the configuration that the tests need."""
     ours = {
         "namespace": NAMESPACE,
         "featureGates": {"VisibilityOnDemand": False},

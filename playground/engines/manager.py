@@ -1,8 +1,8 @@
 """
-A manager made with controller-runtime as a process alongside a real control plane, with its CRDs, rights and webhooks.
+A manager built with controller-runtime as a process alongside a real control plane, with its CRDs, RBAC and webhooks.
 
-Kueue, JobSet, LeaderWorkerSet, Kubeflow Trainer and KServe are such programs. The files that configure all but KServe
-have much the same fields. Each is reached on loopback; what its manifests say of its own pods and Services is left out.
+Kueue, JobSet, LeaderWorkerSet, Kubeflow Trainer and KServe are such programs. Except for KServe's, their configuration
+files have similar fields. Each program is reached on loopback. The pods and Services in its manifests are left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JSON = dict[str, Any]
 _FIRST = ("Namespace", "CustomResourceDefinition")
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _LEFT_OUT = ("APIService", "Deployment", "Service")
-"""What needs pods of the manager's own; it runs as a process here."""
+"""The kinds that need the manager's own pods. They are left out, because the manager runs as a process here."""
 
 
 def _as_it_is(directory: Path, program: Path) -> Sequence[str]:
@@ -42,29 +42,29 @@ def _as_it_is(directory: Path, program: Path) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """One such program. `probe`: the path of a kind, and an object of it, that its webhooks let pass."""
+    """One such program. `probe`: the path of a kind, and an object of that kind that the program's webhooks accept."""
 
     name: str
-    """Of the file that is the program, and of its manifests, NAME-manifests.yaml."""
+    """The name of the program's file. Its manifests are in NAME-manifests.yaml."""
     configuration: str
     """The API version of its Configuration; empty without one."""
     probe: tuple[str, JSON]
     command: Callable[[Path, Path], Sequence[str]] = _as_it_is
-    """What runs the program, by the folder of this run and the program's path."""
+    """Returns the command that runs the program. It gets the folder of this run and the program's path."""
     configured: Callable[[JSON], JSON] = lambda configuration: configuration
-    """Its Configuration, where that has other fields than most."""
+    """Returns its Configuration, if that has other fields than those of most managers."""
     certificates: str = "certificates"
-    """Where it looks for its certificate, in the folder of its run. That is its folder for temporary files, too."""
+    """The path of its certificate in the folder of the run, which is also its folder for temporary files."""
     flags: Callable[[int, int], Sequence[str]] | None = None
-    """Of one without a Configuration: its flags, by the ports of its webhooks and of its health."""
+    """Returns the flags of a program without a Configuration, by the ports of its webhooks and of its health."""
 
     @property
     def manifests(self) -> str:
-        """The name of the file with its manifests."""
+        """The name of the file that has its manifests."""
         return f"{self.name}-manifests.yaml"
 
     def assets(self) -> Path | str:
-        """The folder with its program and manifests, or one line on what is missing."""
+        """The folder with its program and manifests, or one line that says what is missing."""
         return engine.assets(self.name, self.manifests)
 
 
@@ -73,9 +73,9 @@ def running(
     manager: Manager, cluster: Cluster, folder: Path, directory: Path, configuration: Mapping[str, Any]
 ) -> Iterator[Program]:
     """
-    It runs and its webhooks are in place meanwhile; the API server's objects of it stay.
+    Run the manager inside the context, with its webhooks in place. Its objects in the API server stay afterwards.
 
-    `configuration`: fields of its Configuration alongside those by which it runs here.
+    `configuration`: more fields for its Configuration, in addition to those that it needs to run here.
     """
     authority, ports = Authority(manager.name), Ports.free()
     webhook, health = ports.api, ports.etcd
@@ -86,7 +86,7 @@ def running(
             if document["kind"] == kind:
                 installing.apply(cluster.kube, document, within=60)
     for document in documents:
-        if document["kind"] == "CustomResourceDefinition":  # one before this one may have had another address
+        if document["kind"] == "CustomResourceDefinition":  # an earlier run may have used another address
             fresh = {"spec": {"conversion": document["spec"].get("conversion") or {"strategy": "None"}}}
             cluster.kube.patch_merge(installing.path_of(document, named=True), fresh, timeout=60)
     wait_for(lambda: engine.are_served(cluster.kube, documents), "its kinds are not served", 30)
@@ -128,7 +128,7 @@ def running(
 
 
 def reached(document: JSON, port: int, authority: bytes) -> JSON:
-    """The document with its webhooks under their loopback address."""
+    """A copy of the document in which its webhooks have their loopback address."""
     if document["kind"] == "CustomResourceDefinition":
         conversion = document["spec"].get("conversion") or {}
         configs = [conversion["webhook"]["clientConfig"]] if conversion.get("strategy") == "Webhook" else []

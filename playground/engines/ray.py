@@ -1,4 +1,4 @@
-"""KubeRay's own operator. No Ray runs in the pods that it creates; it asks kubelets alone whether they are ready."""
+"""KubeRay's operator. Its pods do not run Ray: the operator only checks whether kubelet reports them as ready."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KUBERAY = Controller(
 
 
 def cluster(head: JSON, worker: JSON, replicas: int) -> JSON:
-    """The spec of a RayCluster: a head, and one group of so many workers, each from its template."""
+    """The spec of a RayCluster: a head, and one group of `replicas` workers, each from its own template."""
     group = {"groupName": "gpu", "replicas": replicas, "minReplicas": 0, "maxReplicas": 10}
     return {
         "headGroupSpec": {"rayStartParams": {}, "template": head},

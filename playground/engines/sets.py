@@ -1,4 +1,4 @@
-"""JobSet's and LeaderWorkerSet's own programs, which create the pods of a gang."""
+"""The programs of JobSet and LeaderWorkerSet, which create the pods of a gang."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JOB = {"name": "probe", "template": {"spec": {"template": {"spec": _POD}}}}
 
 
 def _creator(name: str, configuration: str, version: str, path: str, kind: str, spec: dict[str, Any]) -> Manager:
-    """A manager whose kind is that. `spec`: of an object that its webhooks let pass."""
+    """A manager of this kind. `spec`: the spec of an object that its webhooks accept."""
     probe = {"apiVersion": version, "kind": kind, "metadata": {"name": "probe"}, "spec": spec}
     return Manager(name, configuration, (path, probe))
 

@@ -1,4 +1,4 @@
-"""Kubeflow Trainer's own program, which makes a JobSet of each TrainJob; JobSet's program runs alongside it."""
+"""The program of Kubeflow Trainer, which creates a JobSet for each TrainJob. JobSet's program runs alongside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 
 
 def runtime(name: str, nodes: int, pod: JSON) -> JSON:
-    """A TrainingRuntime of so many nodes, each a pod of this template, whose container is called `node`."""
+    """A TrainingRuntime with this number of nodes, each a pod of this template. Its container must be named `node`."""
     job = {"metadata": {"labels": _STEP}, "spec": {"backoffLimit": 0, "template": pod}}
     template = {"spec": {"replicatedJobs": [{"name": "node", "template": job}]}}
     spec = {"mlPolicy": {"numNodes": nodes}, "template": template}
@@ -23,7 +23,7 @@ def runtime(name: str, nodes: int, pod: JSON) -> JSON:
 
 
 def _configured(configuration: JSON) -> JSON:
-    """The fields of the configuration that this program has."""
+    """The configuration fields that this program supports."""
     taken = {key: value for key, value in configuration.items() if key != "internalCertManagement"}
     webhook = {key: value for key, value in configuration["webhook"].items() if key != "certDir"}
     metrics = {**configuration["metrics"], "secureServing": False}

@@ -65,13 +65,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of the machinery to run: nothing that a real component already does."""
+    """The parts of the machinery to run: those whose work no real component does."""
 
     controllers: bool = True
     scheduler: bool = True
     kubelets: bool = True
     roles: str = ""
-    """Goes before the names of the components' roles."""
+    """The prefix of the names of the components' roles."""
 
 
 def no_gpus(node: str) -> NodeGpus:
@@ -228,14 +228,14 @@ class Machinery:
     # -- for whoever builds a cluster -----------------------------------------------------------------------------
 
     def add_node(self, spec: NodeSpec) -> JSON | Refused:
-        """Register a node, as its kubelet would. A pod that is created afterwards finds it."""
+        """Register a node, as its kubelet would. Pods that are created afterwards can be placed on it."""
         answer = self._client.create(NODES, "", node_object(spec, self._clock()))
         if not isinstance(answer, Refused):
             self._caches[NODES].observe(answer)
         return answer
 
     def logs(self, namespace: str, pod: str, container: str) -> str:
-        """For `Api.log_provider`; other kubelets are not asked."""
+        """For `Api.log_provider`. Covers our kubelets only."""
         return self.kubelet.logs(namespace, pod, container) if self.kubelet is not None else ""
 
     def use_plugins(self, plugins: Plugins) -> None:
@@ -244,7 +244,7 @@ class Machinery:
             self.kubelet.use_plugins(plugins)
 
     def use_programs(self, programs: Programs) -> None:
-        """Have our kubelets run containers' programs so."""
+        """Have our kubelets run containers' programs with `programs`."""
         if self.kubelet is not None:
             self.kubelet.use_programs(programs)
 

@@ -1,1 +1,1 @@
-"""What is done to a playground that runs: it is asked for something, broken and mended, and ended."""
+"""Actions on a running playground: send it a request, break and repair it, and end it."""

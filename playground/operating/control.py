@@ -1,8 +1,8 @@
 """
-Requests to a playground that runs: made by one process, carried out by the playground's own.
+Requests to a running playground: one process sends them, and the playground's process carries them out.
 
 A request is a line in a file of the playground's folder, and a signal. The answer is another file: a line for each
-thing that was done, and at last the exit status. One request is carried out at a time.
+step, and finally the exit status. The playground carries out one request at a time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from playground.waiting import NotInTime, wait_for
 SIGNAL = signal.SIGUSR1
 _REQUEST, _ANSWER = "request", "answer"
 _STATUS = "\x04"
-"""Begins the last line of an answer; the exit status follows."""
+"""The prefix of an answer's last line; the exit status follows."""
 _SECONDS = 300.0
 
 Report = Callable[[str], None]
 Action = Callable[[str, Report], int]
-"""Carries out a request about something, which may be empty; gives the exit status."""
+"""Carries out a request with an argument, which may be empty. Returns the exit status."""
 
 
 def ask(directory: Path, what: str, about: str = "", out: TextIO = sys.stdout) -> int:
     """
-    Have the playground in this folder do something; print what it does; the exit status. Raises `Unusable`.
+    Send a request to the playground in this folder, and print its steps. Returns the exit status. Raises `Unusable`.
     """
     process = running_in(directory)
     answer = directory / _ANSWER
@@ -64,7 +64,7 @@ def ask(directory: Path, what: str, about: str = "", out: TextIO = sys.stdout) -
 
 @contextlib.contextmanager
 def _turn(directory: Path) -> Iterator[TextIO]:
-    """The file of the request, emptied, for as long as this process waits for the answer. Raises `Unusable`."""
+    """The emptied file of the request, locked while this process waits for the answer. Raises `Unusable`."""
     with (directory / _REQUEST).open("a+") as request:
         try:
             fcntl.flock(request, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,14 +75,13 @@ def _turn(directory: Path) -> Iterator[TextIO]:
 
 
 def carry_out(directory: Path, actions: Mapping[str, Action]) -> None:
-    """Do what the request in this folder names, if there is one, and write the answer. What an action raises comes
-    through."""
+    """Carry out the request in this folder, if there is one, and write the answer. Raises what the action raises."""
     path = directory / _REQUEST
     what, _, about = path.read_text().strip().partition(" ") if path.exists() else ("", "", "")
     if not what:
         return
     os.truncate(path, 0)
-    # A new file: somebody who no longer waits for an earlier answer leaves it to nobody.
+    # A new file: an earlier process that stopped waiting for its answer must not read this one.
     with (directory / _ANSWER).open("x") as answer:
 
         def report(line: str) -> None:

@@ -1,8 +1,8 @@
 """
-A fire drill: a part of a running playground is broken as parts break in production, and mended again.
+A fire drill: breaks a part of a running playground, as parts break in production, and repairs it again.
 
-Each fault is what a cluster would show of it: to kubectl, to `kubectl gpufraction check`, in logs. `docs/fire-drill.md`
-leads from there to the cure.
+Each fault has the symptoms that a cluster would show in kubectl, in `kubectl gpufraction check` and in logs.
+`docs/fire-drill.md` leads from these symptoms to the cure.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _AGENT = f"nodeagent-{_NODE}"
 _CARD = "0"
 _CLOSED = f'gpufraction_agent_silent{{node="{_NODE}"}} 1.0'
 _SILENT_SECONDS = 1200.0
-"""How long ago a stopped agent has reported: longer than anybody waits before calling one silent."""
+"""The age of a stopped agent's last report: longer than any program waits before it treats an agent as silent."""
 _SECONDS = 30.0
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How a part breaks, and how it is mended; the first ends when everybody can see it."""
+    """Two functions: one breaks a part, and returns when the fault is visible; the other repairs the part."""
 
     break_: Callable[[Cluster], None]
     mend: Callable[[Cluster], None]
 
 
 class Drill:
-    """What is broken in a playground."""
+    """The faults of a playground."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.broken: list[str] = []
 
     def break_(self, what: str, report: Report) -> int:
-        """Break a part; the exit status. Raises what the parts raise."""
+        """Break a part. Returns the exit status. Raises what the parts raise."""
         if what not in FAULTS:
             report(f"{_found(what)}; it is one of {', '.join(FAULTS)}: make playground-break WHAT={next(iter(FAULTS))}")
             return 2
@@ -72,7 +72,7 @@ class Drill:
         return 0
 
     def mend(self, what: str, report: Report) -> int:
-        """Mend a part, or everything without a name; the exit status. Raises what the parts raise."""
+        """Repair a part, or all parts without a name. Returns the exit status. Raises what the parts raise."""
         if what and what not in FAULTS:
             report(f"{_found(what)}; it is one of {', '.join(FAULTS)}")
             return 2
@@ -122,7 +122,7 @@ def _agent_ends(cluster: Cluster) -> None:
 
 
 def _is_closed(cluster: Cluster) -> bool:
-    """Whether the leader places nothing on the node, because it has heard nothing of its agent for a while."""
+    """Whether the leader has stopped placing pods on the node because its agent has been silent for a while."""
     return any(_CLOSED in cluster.metrics(replica.number) for replica in cluster.replicas)
 
 
@@ -139,7 +139,7 @@ def _agent_is_mended(cluster: Cluster) -> None:
 
 
 def _leader_loses_its_rights(cluster: Cluster) -> None:
-    """No allocator may write the Lease, as after somebody removed what looked unused."""
+    """No allocator has the right to write the Lease, as if an administrator had removed a role that looked unused."""
     for document in _rights_of_the_leader():
         with contextlib.suppress(KubeNotFound):
             cluster.kube.delete(installing.path_of(document, named=True))
@@ -184,7 +184,7 @@ def _numbers(cluster: Cluster) -> list[int]:
 
 
 def _endpoints(cluster: Cluster) -> Iterator[tuple[str, JSON]]:
-    """What stands behind the webhook's Service, and where; nothing where the API server calls it by URL."""
+    """The endpoints of the webhook's Service, and their path; none if the API server calls the webhook by URL."""
     for document in cluster.reached(installing.webhook_configuration())[1]:
         yield installing.path_of(document, named=True), document
 
@@ -206,7 +206,7 @@ def _start(cluster: Cluster, *programs: str) -> None:
 
 
 def _certificate_expires(cluster: Cluster) -> None:
-    """The webhooks serve a certificate like their own that ended an hour ago."""
+    """The webhooks serve a certificate like their own, which expired an hour ago."""
     folder = cluster.directory / "certs"
     key = serialization.load_pem_private_key((cluster.directory / "authority" / "ca.key").read_bytes(), password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)

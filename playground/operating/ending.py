@@ -1,9 +1,8 @@
 """
-How a user ends a command that runs in the foreground: Ctrl-C, `kill`, or the end of the terminal.
+Handles the ways to end a command that runs in the foreground: Ctrl-C, `kill`, or closing the terminal.
 
-No exception is raised at a moment that chance chooses where a start must be undone: `Ending` is asked at the steps
-between which a start may end. A demo, which waits in many places, gets one KeyboardInterrupt, and whoever is impatient
-does not interrupt what that interrupt cleans up.
+A start that must be undone gets no exception at a random moment: it checks `Ending` between its steps. A demo, which
+waits in many places, gets one KeyboardInterrupt. Further signals do not interrupt its cleanup.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Ended(Exception):
 
 
 class Ending:
-    """Takes the signals from now on. `woken` is set when the user ends the command, and may be set by others too."""
+    """Handles the signals from now on. `woken` is set when the user ends the command. Other code may set it too."""
 
     def __init__(self) -> None:
         self.woken = threading.Event()
@@ -33,7 +32,7 @@ class Ending:
             threading.Thread(target=self._watch, args=(terminal,), name="terminal", daemon=True).start()
 
     def _watch(self, terminal: int) -> None:
-        """A terminal that closes signals its first process alone, which may be a make that waits for us."""
+        """Watch the terminal: when it closes, only its first process gets a signal, which may be a make that waits."""
         closing = select.poll()
         closing.register(terminal, 0)
         closing.poll()
@@ -50,7 +49,7 @@ class Ending:
 
 
 def at_once() -> None:
-    """Until something must be undone: the first signal ends this process, without a word."""
+    """Until there is something to undo: the first signal ends this process, without a message."""
     for number in _ENDS:
         if _is_heeded(number):
             signal.signal(number, signal.SIG_DFL)
@@ -74,5 +73,5 @@ def _handle(ended: Callable[[], None]) -> None:
 
 
 def _is_heeded(number: signal.Signals) -> bool:
-    """All but the end of a terminal that the user has chosen to survive, by nohup."""
+    """Whether to handle the signal: all signals, except the end of a terminal if the command runs under nohup."""
     return number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN

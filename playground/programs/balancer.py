@@ -1,8 +1,8 @@
 """
-What a Service does in a cluster: connections to one port go to one of several servers in turn.
+Balances connections as a Service does in a cluster: those to one port go to several servers in turn.
 
-A server that does not take the connection is skipped, as kube-proxy skips one that is not ready. Bytes pass as they
-are; TLS ends at the server.
+A server that does not accept the connection is skipped, as kube-proxy skips one that is not ready. Bytes are forwarded
+unchanged; TLS ends at the server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 0.5
 
 
 class Balancer:
-    """Listens on a loopback port from `start` to `stop`. `backends` gives the ports to choose from, again each time."""
+    """Listens on a loopback port from `start` to `stop`. `backends` returns the ports for the next connection."""
 
     def __init__(self, backends: Callable[[], Sequence[int]]) -> None:
         self._backends = backends
@@ -34,11 +34,11 @@ class Balancer:
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         threading.Thread(target=self._accept, name="balancer", daemon=True).start()
 
     def stop(self) -> None:
-        """Take no more, and cut those that are open."""
+        """Accept no more connections, and cut the open ones."""
         self._stopped = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -46,7 +46,7 @@ class Balancer:
         self.cut()
 
     def cut(self) -> None:
-        """Cut every open connection: clients connect again, to another server."""
+        """Cut every open connection. Clients connect again, to another server."""
         with self._lock:
             for each in self._open:
                 with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ class Balancer:
         if server is None:
             client.close()
             return
-        for each in (client, server):  # an answer in two parts would wait 40 ms for an acknowledgement between them
+        for each in (client, server):  # else a response in two parts waits 40 ms for an acknowledgement
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._open |= {client, server}

@@ -1,5 +1,5 @@
 """
-What an administrator applies, as objects: the shipped manifests, less the workloads.
+The objects that an administrator applies: the shipped manifests without the workloads.
 
 The embedded cluster has no container runtime, so the Deployment and the DaemonSet are run by the playground as child
 processes, under the accounts that the manifests give them. Everything else is applied as it is shipped.
@@ -22,7 +22,7 @@ JSON = dict[str, Any]
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 COMPONENTS = BASE.parent / "components"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ours are read with libyaml, ten times as quick, where PyYAML was built with it."""
+"""Reads manifests with libyaml, which is ten times as fast, if PyYAML was built with it."""
 _RUN_AS_PROCESSES = ("Deployment", "DaemonSet")
 _OF_THE_AGENT = ("ServiceAccount", "ConfigMap", "NetworkPolicy")
 _CLUSTER_SCOPED = (
@@ -107,7 +107,7 @@ def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON
 
 
 def _placed(document: JSON, agents: str) -> JSON:
-    """What is the agent's in its namespace, as the patches of the components have it."""
+    """The agent's objects in its namespace, as the components' patches place them."""
     metadata = document["metadata"]
     if document["kind"] in _OF_THE_AGENT and metadata["name"] in (AGENT, names.SETTINGS.format(program="nodeagent")):
         document = {**document, "metadata": {**metadata, "namespace": agents}}
@@ -127,7 +127,7 @@ def _webhooks_of(component: Path) -> Iterator[JSON]:
 
 
 def takes_pods(kube: Kube, namespace: str) -> bool:
-    """Whether pods can be created there: a new namespace gets its default service account a moment after itself."""
+    """Whether pods can be created there: a new namespace gets its default service account a moment later."""
     try:
         return bool(kube.get(paths.path("v1", "serviceaccounts", namespace, "default")))
     except KubeNotFound:

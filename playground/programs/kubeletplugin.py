@@ -1,8 +1,8 @@
 """
-The kubelet's side of a plugin of Dynamic Resource Allocation: registers it, and asks it for the devices of claims.
+The kubelet's side of a Dynamic Resource Allocation plugin: registers it, and asks it for the devices of claims.
 
-Played by a stand-in for kubelet, over the sockets and the protocol of a real one: `pluginregistration.Registration`,
-then `NodePrepareResources` and `NodeUnprepareResources` of `dra.v1`. gRPC is needed only where such a plugin runs.
+This stand-in for kubelet uses the sockets and the protocol of a real one: `pluginregistration.Registration`, then
+`NodePrepareResources` and `NodeUnprepareResources` of `dra.v1`. gRPC is needed only if such a plugin runs.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class KubeletPlugins:
         return found
 
     def unprepare(self, node: str, namespace: str, uid: str, name: str) -> str:
-        """Why the claim is still prepared; empty where it is not."""
+        """Why the claim could not be unprepared; empty if it was."""
         try:
             return one_text(self._ask(node, "NodeUnprepareResources", (namespace, uid, name)), 1)
         except PluginError as error:
             return str(error)
 
     def register(self, node: str) -> Path:
-        """Register the node's plugin where it is new, as kubelet does; gives its socket. Raises `PluginError`."""
+        """Register the node's plugin if it is new, as kubelet does. Returns its socket. Raises `PluginError`."""
         socket = self._folders[node] / "plugins_registry" / f"{self._driver}-reg.sock"
         try:
             inode = socket.stat().st_ino
@@ -76,7 +76,7 @@ class KubeletPlugins:
         return Path(one_text(info, 3))
 
     def _ask(self, node: str, method: str, claim: tuple[str, str, str]) -> bytes:
-        """The answer about the one claim: its namespace, uid and name."""
+        """The plugin's response about one claim, which is given by namespace, uid and name."""
         reference = b"".join(field(number, text) for number, text in enumerate(claim, 1))
         answer = call(self.register(node), _SERVICE, method, field(1, reference))
         for entry in values(answer, 1):

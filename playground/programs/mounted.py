@@ -1,8 +1,9 @@
 """
-A ConfigMap as a folder of files, as kubelet keeps it for a container that mounts it: the programs here are processes.
+Keeps a ConfigMap as a folder of files, as kubelet does for a container that mounts it, because programs are processes
+here.
 
-Kubelet writes a new folder and then swaps the link `..data` to it, so that a reader finds all of the old content or all
-of the new one. It takes up to a minute or two to notice a change; this notices at once.
+Kubelet writes a new folder and then moves the link `..data` to it, so that a reader finds either all of the old content
+or all of the new. Kubelet may take a minute or two to detect a change; this module detects it at once.
 
 Must not: know what is in the ConfigMap.
 """
@@ -23,7 +24,7 @@ JSON = dict[str, Any]
 
 
 class Mounted:
-    """Keeps `directory` as the ConfigMap says, from `start` to `stop`; empty while there is none."""
+    """Keeps `directory` equal to the ConfigMap from `start` to `stop`; empty while there is no ConfigMap."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, directory: Path) -> None:
         self._directory = directory
@@ -37,7 +38,7 @@ class Mounted:
         self._informer.start()
 
     def stop(self) -> None:
-        """Leave the files as they are."""
+        """Stop following, and leave the files as they are."""
         self._informer.stop()
 
     def _event(self, event: Event) -> None:
@@ -50,7 +51,7 @@ class Mounted:
     def _write(self, data: dict[str, str]) -> None:
         link = self._directory / "..data"
         before = link.resolve() if link.is_symlink() else None
-        # An earlier process that used this folder has left its own.
+        # An earlier process that used this folder may have left its files.
         fresh = next(path for path in (self._directory / f"..{n}" for n in self._versions) if not path.exists())
         fresh.mkdir()
         for name, text in data.items():

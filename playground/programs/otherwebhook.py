@@ -1,7 +1,7 @@
 """
 A third-party admission webhook: an HTTPS server that answers reviews as configured, for tests and benchmarks.
 
-It works in the caller's own process, so that its time does not count as a program's.
+It runs in the caller's process, so that its time does not count as a program's.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from playground.api.http.certificates import Authority
 
 JSON = dict[str, Any]
 Respond = Callable[[JSON], JSON]
-"""From the review's request to what is in its response besides the uid."""
+"""Takes the review's request, and returns its response without the uid."""
 
 
 def patching(patch: list[JSON]) -> JSON:
-    """Let in with this JSON patch."""
+    """Allow every object, with this JSON patch."""
     encoded = base64.b64encode(json.dumps(patch).encode()).decode()
     return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
 
 @contextlib.contextmanager
 def serving(respond: Respond) -> Iterator[JSON]:
-    """It serves meanwhile; gives the `clientConfig` by which an API server calls it."""
+    """Serve inside the context. Yields the `clientConfig` with which an API server calls it."""
     authority = Authority()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(respond))
     server.daemon_threads = True
@@ -70,6 +70,6 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the caller prints what is needed."""
+            """Log nothing: the caller prints what is needed."""
 
     return Handler

@@ -1,5 +1,5 @@
 """
-Small questions to ports of this machine: whether one is free, and whether a server answers there.
+Checks of this machine's ports: whether one is free, and whether a server answers on it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import urllib.request
 from collections.abc import Iterator
 
 _PORTS = range(20_000, 32_768)
-"""Below those that Linux gives to outgoing connections (`ip_local_port_range`), which could take one that was free."""
+"""Below the ports of outgoing connections on Linux (`ip_local_port_range`), which could use a port that was free."""
 _BLOCK = 32
-"""Ports that a process claims at once, at the cost of one open file."""
+"""The number of ports that a process claims together, with one open file."""
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def claimed_ports(ports: range = _PORTS, block: int = _BLOCK) -> Iterator[int]:
     """
-    Ports that no other caller on this machine is given while this process lives, though programs may use them.
+    Ports that no other caller on this machine gets while this process lives. Other programs may still use them.
 
     A block of ports belongs to the process that has bound its first port for UDP. None of our programs uses UDP, so a
     claim does not get in their way. It lasts while a program on one of the ports restarts, and the kernel ends it with
     the process.
     """
     blocks = range(ports.start, ports.stop - block + 1, block)
-    begin = secrets.randbelow(len(blocks))  # not all processes try the same ones
+    begin = secrets.randbelow(len(blocks))  # so that processes do not all start with the same ones
     for first in (*blocks[begin:], *blocks[:begin]):
         claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -61,9 +61,9 @@ def free_port(among: Iterator[int] = _OURS) -> int:
 @functools.cache
 def unverified() -> ssl.SSLContext:
     """
-    Trusts any answer, which is safe on the caller's own port.
+    A TLS context that accepts any certificate, which is safe on the caller's own port.
 
-    It does without the authorities of the system, which Python's default context reads again each time, in 30 ms.
+    It does not load the system's certificate authorities, which take Python's default context 30 ms each time.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -81,7 +81,7 @@ def accepts_tls(port: int) -> bool:
 
 
 def healthy(url: str) -> bool:
-    """Whether the URL answers 200."""
+    """Whether the URL responds with 200."""
     try:
         with _NO_PROXY.open(url, timeout=1) as answer:
             return bool(answer.status == 200)

@@ -1,8 +1,8 @@
 """
-The three programs as child processes, exactly as a cluster would run them: each with its own process, account and log.
+Runs the three programs as child processes, as a cluster would: each has its own process, account and log.
 
-The playground never imports a program, so what it shows is what the command lines do. A program is ended by its
-process id, politely first.
+The playground never imports a program, so it shows the behaviour of the command lines. It ends a program by its process
+id, first with SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTHON_MODULE = (sys.executable, "-m")
 
 
 class Program:
-    """One child process. `log` receives everything that it prints; `command` is what the arguments are given to."""
+    """One child process. `log` gets all of its output. `command` is the command to which the arguments are appended."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Program:
             raise ProgramFailed(f"{self.name} ended with status {self._process.returncode}:\n{self.tail()}")
 
     def run(self, timeout: float = 60.0) -> None:
-        """Run it to its end. Raises `ProgramFailed` unless it succeeds in time."""
+        """Run it until it ends. Raises `ProgramFailed` unless it succeeds in time."""
         self.start()
         assert self._process is not None
         try:
@@ -99,7 +99,7 @@ class Program:
             self._process.terminate()
 
     def wait(self) -> None:
-        """Wait for its end, and kill it when it takes too long."""
+        """Wait until it ends, and kill it if it takes too long."""
         if self._process is None:
             return
         try:
@@ -108,7 +108,7 @@ class Program:
             self.kill()
 
     def kill(self) -> None:
-        """End it and what it started at once (SIGKILL), as a node's crash would."""
+        """Kill it and its children at once (SIGKILL), as a node's crash would."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -124,7 +124,7 @@ def _spawner() -> ThreadPoolExecutor:
     """
     The one thread that starts programs, living as long as this process.
 
-    Linux tells a child of the end of the thread that started it, not of the process (prctl(2), PR_SET_PDEATHSIG).
+    Linux signals a child when the thread that started it ends, not when the process ends (prctl(2), PR_SET_PDEATHSIG).
     """
     return ThreadPoolExecutor(1, thread_name_prefix="spawner")
 
@@ -139,6 +139,6 @@ def die_with_parent() -> None:
 
 
 def _inherited() -> dict[str, str]:
-    """Only what a process needs to run: settings of the caller's own must not leak into the programs."""
+    """The environment that a process needs to run. The caller's own settings must not reach the programs."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
     return {name: os.environ[name] for name in kept if name in os.environ}

@@ -29,7 +29,7 @@ def token_of(kubeconfig: str) -> str:
 
 
 def scrape(port: int, token: str, *, timeout: float = 5.0) -> str:
-    """What a program's port answers to `/metrics`. Raises `OSError`, of which `urllib.error.HTTPError` is one."""
+    """The response of a program's port to `/metrics`. Raises `OSError`; `urllib.error.HTTPError` is one."""
     https = urllib.request.HTTPSHandler(context=unverified())  # it is self-signed
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
     headers = {"Authorization": f"Bearer {token}"} if token else {}

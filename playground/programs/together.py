@@ -1,4 +1,4 @@
-"""Several programs that run for the same time."""
+"""Several programs that start and end together."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Programs:
             program.check()
 
     def tails(self) -> str:
-        """The ends of their logs."""
+        """The last lines of their logs."""
         return "\n".join(f"{program.name}: {program.tail()}" for program in self.each)

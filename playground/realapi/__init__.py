@@ -1,5 +1,5 @@
 """
 A real control plane around which the playground's kubelets live: kube-apiserver and etcd, started from a folder.
 
-Everything here speaks to it as any client does, over HTTPS with credentials of its own. Nothing here knows gpufraction.
+All modules here use it as any client does, over HTTPS with their own credentials. They do not know gpufraction.
 """

@@ -2,7 +2,7 @@
 The parts of kube-controller-manager that a cluster needs, for a bare API server.
 
 Default service accounts, the garbage collection of what a deleted owner leaves behind, and the status of quotas, which
-the API server's own check reads. Deletion in the foreground, orphans and the end of namespaces are left out.
+the API server's own check reads. Foreground deletion, orphans and the deletion of namespaces are left out.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Caretaker:
     # -- garbage ----------------------------------------------------------------------------------------------------
 
     def _followed(self, resource: Resource, old: JSON | None, new: JSON | None) -> Refused | None:
-        """Keep who owns what; what a deleted object owned goes with it."""
+        """Keep track of owners. The objects that a deleted object owned are deleted too."""
         value = new if new is not None else old
         assert value is not None
         uid, owner = value["metadata"]["uid"], _controller(value)
@@ -94,7 +94,7 @@ class Caretaker:
         return self._delete_orphan(resource, new, owner) if old is None else None
 
     def _delete_orphan(self, resource: Resource, child: JSON, owner: JSON) -> Refused | None:
-        """A child that was created while its owner was going."""
+        """Delete a child that was created while its owner was being deleted."""
         kind = _OWNERS.get(owner["kind"])
         if kind is None:
             return None
@@ -119,7 +119,7 @@ class Caretaker:
         return self._count(new["metadata"]["namespace"]) if new is not None else None
 
     def _pod(self, old: JSON | None, new: JSON | None) -> Refused | None:
-        """The API server's check counts pods in; that one ended or went, it leaves to us."""
+        """The API server's check counts new pods. It does not subtract ended or deleted pods, so we do."""
         value = new if new is not None else old
         assert value is not None
         ended = new is None or (new.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -129,7 +129,7 @@ class Caretaker:
         quotas = self._client.list(QUOTAS, namespace)
         if isinstance(quotas, Refused) or not quotas["items"]:
             return quotas if isinstance(quotas, Refused) else None
-        # Listed after the quotas: what the check counts in between makes our write a conflict, and we count again.
+        # Listed after the quotas: if the check counts a pod in between, our write conflicts, and we count again.
         pods = self._client.list(PODS, namespace)
         if isinstance(pods, Refused):
             return pods

@@ -1,8 +1,8 @@
 """
-The command lines of a real control plane, and the files that they name.
+The command lines of a real control plane, and the files to which they refer.
 
-They only make it small, fast and private to this machine: loopback addresses, no fsync, client rates that suit a test.
-Everything else is what Kubernetes does by default, admission plugins included.
+The flags only make it small, fast and private to this machine: loopback addresses, no fsync, client rates for a test.
+Everything else, including admission plugins, is Kubernetes' default.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Assets:
         return Program(name, flags, log=directory / f"{name}.log", environment={}, command=(path,))
 
     def minor(self) -> int:
-        """The minor version of this Kubernetes 1, as kube-apiserver says it; 0 if it says none."""
+        """The minor version of this Kubernetes 1, as kube-apiserver prints it; 0 if it prints none."""
         return _minor(self.folder / "kube-apiserver")
 
 
@@ -65,13 +65,13 @@ def _minor(program: Path) -> int:
     try:
         output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except OSError:
-        return 0  # its start will say more
+        return 0  # starting it gives a better message
     found = re.match(r"Kubernetes v1\.([0-9]{1,4})\.", output)
     return int(found[1]) if found else 0
 
 
 def assets_of(environment: Mapping[str, str]) -> Assets | str:
-    """The folder that KUBEBUILDER_ASSETS names, or one line on why there is none."""
+    """The folder that KUBEBUILDER_ASSETS names, or one line that says why there is none."""
     folder = environment.get(ENVIRONMENT, "")
     if not folder:
         return f"{ENVIRONMENT} is not set; it names a folder with etcd and kube-apiserver"
@@ -83,7 +83,7 @@ def assets_of(environment: Mapping[str, str]) -> Assets | str:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Free ports of the loopback address, at the time of asking."""
+    """Ports of the loopback address that are free at the time of the call."""
 
     api: int
     etcd: int
@@ -162,7 +162,7 @@ def apiserver_flags(ports: Ports, files: Files) -> Iterator[str]:
 
 
 def gates(minor: int) -> Iterator[str]:
-    """What is tested of tokens that are bound to a node is off by default in this version, and on in later ones."""
+    """Turns on the tested features of node-bound tokens, which are off by default in this version only."""
     if minor == _TOKENS_OF_NODES_OFF:
         yield "--feature-gates=ServiceAccountTokenNodeBinding=true"
 
@@ -174,8 +174,7 @@ def plugins(verb: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def auditing(directory: Path, log: Path) -> Iterator[str]:
-    """Each write is noted once it was answered: the user, the request, and admission's annotations, without the
-    object."""
+    """Logs each write after its response: the user, the request, and admission's annotations, without the object."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -188,7 +187,7 @@ def auditing(directory: Path, log: Path) -> Iterator[str]:
 
 
 def identifying(directory: Path, certificate: bytes, key: bytes) -> Iterator[str]:
-    """The API server shows webhooks a client certificate: by an admission configuration that names a kubeconfig."""
+    """Has the API server present a client certificate to webhooks: an admission configuration names a kubeconfig."""
     for name, content in (("to-webhooks.crt", certificate), ("to-webhooks.key", key)):
         (directory / name).touch(mode=0o600)
         (directory / name).write_bytes(content)
@@ -211,7 +210,7 @@ def identifying(directory: Path, certificate: bytes, key: bytes) -> Iterator[str
 
 
 def controllers_flags(files: Files, kubeconfig: Path, *, judging: bool) -> Iterator[str]:
-    """All controllers; `judging`: those too that judge a node by its heartbeat, which the kubelets' stand-in does."""
+    """All controllers. `judging`: also those that watch heartbeats, as the kubelets' stand-in does otherwise."""
     yield from (f"--kubeconfig={kubeconfig}", *_UNSERVED, *_QPS, "--use-service-account-credentials=true")
     yield from (f"--service-account-private-key-file={files['accounts.key']}", f"--root-ca-file={files['ca.crt']}")
     yield "--controllers=*" + ("" if judging else ",-node-lifecycle-controller,-taint-eviction-controller")

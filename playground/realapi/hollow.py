@@ -1,9 +1,9 @@
 """
 Real kubelets over a container runtime that runs nothing: one process of Kubernetes' own `kubemark` for each node.
 
-With them the code that judges pods, keeps nodes and writes statuses is Kubernetes', in place of our stand-in. They have
-one CPU and 3.75 GiB each, regardless of a node's description, and print no logs. Kubemark reads no kubelet
-configuration, so what it does to a machine is kept small from outside: without a PATH it finds no iptables.
+With them, Kubernetes' own code admits pods, updates nodes and writes statuses, in place of our stand-in. Each has one
+CPU and 3.75 GiB, regardless of a node's description, and prints no logs. Kubemark reads no kubelet configuration, so
+its effects on the machine are limited from outside: without a PATH it finds no iptables.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HollowKubelets:
         return folder
 
     def stop(self) -> None:
-        """End all of them. They have no way of ending in good order, so nothing is lost by the quick one."""
+        """Kill all of them. They have no graceful shutdown, so nothing is lost."""
         for name in self.programs:
             self.kill(name)
 
@@ -96,7 +96,7 @@ def _roots(program: Program) -> list[Path]:
 
 
 def _deserted() -> Iterator[Path]:
-    """Sockets of runtimes that are no more: kubemark gives them a name of its own in /tmp, and tells nobody which."""
+    """Sockets of runtimes that no longer run. Kubemark creates them in /tmp under names that it does not report."""
     for path in Path("/tmp").glob("kubelet_remote_*.sock"):
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as caller:
             try:

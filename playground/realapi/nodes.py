@@ -1,9 +1,9 @@
 """
-What a kubelet and the node controller do for a node besides running pods: register it fully, and hand out logs.
+Two tasks of a kubelet and the node controller besides running pods: completing a node's registration, and serving logs.
 
-`kubectl logs` goes from the API server to the node's kubelet; here every node is this process, on one loopback port.
-The API server gives each new node the taint `node.kubernetes.io/not-ready`, which the node controller takes away once
-the node is ready; here this module does.
+The API server forwards `kubectl logs` to the node's kubelet. Here this process serves every node, on one loopback port.
+The API server gives each new node the taint `node.kubernetes.io/not-ready`. The node controller removes it once the
+node is ready; here this module does.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Logs = Callable[[str, str, str], str]
 
 
 class Registration:
-    """Tells the API server where the kubelet of a node listens, where that is we, and takes the taint away."""
+    """Publishes the address of a node's kubelet, if this process serves it, and removes the taint."""
 
     def __init__(self, client: Client, port: int | None) -> None:
         self._client = client
         self._port = port
 
     def changed(self, old: JSON | None, new: JSON | None) -> Refused | None:
-        """A duty for a `Reactor`; `old` is not needed, since a node is made whole whatever it was."""
+        """A handler for a `Reactor`. It ignores `old`, because it completes a node whatever its earlier state was."""
         if new is None:
             return None
         return (self._address(new) if self._port is not None else None) or self._untaint(new)
@@ -58,7 +58,7 @@ class Registration:
         others = [taint for taint in taints if taint.get("key") != NOT_READY]
         if len(others) == len(taints) or not resources.is_ready(node):
             return None
-        # Only of this state of the node: taints that came meanwhile must stay. The next state comes here too.
+        # Only for this state of the node: newer taints must stay. The next state comes here too.
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}
         patch = {"metadata": version, "spec": {"taints": others or None}}
         refused = _refused(self._client.patch(NODES, node, patch, content_type=MERGE))
@@ -66,7 +66,7 @@ class Registration:
 
 
 class KubeletServer:
-    """The part of a kubelet's server that `kubectl logs` needs. Only the API server's certificate may ask."""
+    """The part of a kubelet's server that `kubectl logs` needs. It accepts only the API server's certificate."""
 
     def __init__(self, authority: Authority, logs: Logs) -> None:
         self._server = _Server(("127.0.0.1", 0), _handler(logs))
@@ -100,7 +100,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A rejected or closed client connection is not reported."""
+        """Ignore a rejected or closed client connection."""
 
 
 def _handler(logs: Logs) -> type[BaseHTTPRequestHandler]:
@@ -119,7 +119,7 @@ def _handler(logs: Logs) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
     return Handler
 

@@ -1,9 +1,10 @@
 """
-A real control plane: etcd, kube-apiserver and what else the folder of KUBEBUILDER_ASSETS has, with hollow kubelets.
+A real control plane: etcd, kube-apiserver and the other programs in the folder of KUBEBUILDER_ASSETS, with hollow
+kubelets.
 
-The other `ControlPlane` besides the embedded one, so that what is shown there can be shown here. The machinery of the
-embedded cluster replaces a missing kube-scheduler or kube-controller-manager, over HTTPS. Everything listens on
-loopback only, is ended by its process id, and leaves nothing behind.
+It is a `ControlPlane` like the embedded one, so tests can run on both. The machinery of the embedded cluster replaces a
+missing kube-scheduler or kube-controller-manager, over HTTPS. All programs listen on loopback only, are ended by their
+process ids, and leave no files behind.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Real:
     """
     A real API server with everything behind it. `gpus_of` gives the GPUs of a node, for the container runtime's part.
 
-    `scheduler` and `controllers`: whether the folder's own kube-scheduler and kube-controller-manager are started where
-    they are there; the machinery does their work otherwise. `stand_in`: whether it is the nodes' kubelets, too; if not,
-    others run them, and the real controllers judge nodes by their heartbeat. `hollow`: each node's kubelet is the
-    folder's `kubemark`, which must be there; `offers` are extended resources, by node, that such a kubelet has of
-    device plugins. `audit`: as of `RealServer`.
+    `scheduler` and `controllers`: whether to start the folder's kube-scheduler and kube-controller-manager if they
+    exist; otherwise the machinery does their work. `stand_in`: whether the machinery also stands in for the nodes'
+    kubelets; if not, others run them, and the real controllers watch the nodes' heartbeats. `hollow`: each node's
+    kubelet is the folder's `kubemark`, which must exist. `offers`: extended resources, by node, that such a kubelet
+    has from device plugins. `audit`: as for `RealServer`.
     """
 
     def __init__(
@@ -115,26 +116,26 @@ class Real:
         return self.server.kubeconfig(user)
 
     def add_node(self, spec: NodeSpec) -> None:
-        """Have a kubelet register the node, a real one a moment later. One that is there already stays as it is."""
+        """Have a kubelet register the node; a real one does so a moment later. An existing node stays unchanged."""
         if self.hollow is not None:
             self.hollow.register(spec)
         else:
             self.machinery.add_node(spec)
 
     def use_plugins(self, plugins: Plugins) -> None:
-        """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
+        """Have the simulated kubelets ask these plugins for the devices of ResourceClaims."""
         self.machinery.use_plugins(plugins)
 
     def use_programs(self, programs: Programs) -> None:
-        """Have the kubelets that are played run containers' programs so."""
+        """Have the simulated kubelets run containers' programs with `programs`."""
         self.machinery.use_programs(programs)
 
     def fail_node(self, name: str) -> None:
-        """Have a node fall silent. Only of kubelets that are played."""
+        """Stop a node's heartbeats. Only for simulated kubelets."""
         self.machinery.fail_node(name)
 
     def restart_node(self, name: str) -> None:
-        """Have it come back."""
+        """Start its heartbeats again."""
         self.machinery.restart_node(name)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:

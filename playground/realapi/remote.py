@@ -1,9 +1,9 @@
 """
-A real API server as the machinery knows one: paths, verbs, refusals as values, watches that end.
+A client of a real API server with the interface that the machinery uses: paths, verbs, refusals as values, watches.
 
-The machinery was written for a server in its own process, which cannot be away. This one can: while it is, reads wait
-for it, and so does a write that certainly was not processed; a write with an unknown outcome is a 504, and its sender
-learns the result from the watch.
+The machinery was written for a server in its own process, which is always reachable. A real server can be unreachable.
+In that case, reads wait for it, and so does a write that certainly was not processed. A write with an unknown outcome
+is a 504, and its sender gets the result from the watch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RemoteApi:
         content_type: str = "application/json",
         user: User = ADMIN,
     ) -> tuple[int, JSON]:
-        """One request; the status code and the object or Status that answers it."""
+        """Make one request. Returns the status code, and the object or Status of the response."""
         headers = {"Accept": "application/json", **({"Content-Type": content_type} if body is not None else {})}
         content = json.dumps(body).encode() if body is not None else None
         deadline = time.monotonic() + _PATIENCE
@@ -68,7 +68,7 @@ class RemoteApi:
         body: bytes | None,
         user: User,
     ) -> tuple[int, JSON, bool]:
-        """The answer, and whether asking again is safe and may help."""
+        """The response, and whether a retry is safe and may help."""
         try:
             response = self._transport(user).request(HttpRequest(method, path, query, headers, body, _TIMEOUT))
             code, text = response.status, response.read()
@@ -78,7 +78,7 @@ class RemoteApi:
         return code, _decoded(code, text), code in _BUSY
 
     def watch(self, path: str, *, query: Mapping[str, str] | None = None, user: User = ADMIN) -> RemoteWatch:
-        """Every change after the query's resourceVersion, until the server or `close` ends it."""
+        """Every change after the query's resourceVersion, until the server or `close` ends the watch."""
         return RemoteWatch(self._transport(user), path, query or {})
 
     def _transport(self, user: User) -> Transport:
@@ -90,7 +90,7 @@ class RemoteApi:
 
 
 class RemoteWatch:
-    """One watch. A version that the server has forgotten is an ERROR event, a lost connection the end."""
+    """One watch. A version that the server no longer has gives an ERROR event. A lost connection ends the watch."""
 
     def __init__(self, transport: Transport, path: str, query: Mapping[str, str]) -> None:
         self._kube = Kube(transport)

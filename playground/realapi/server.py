@@ -1,7 +1,7 @@
 """
-A real kube-apiserver and its etcd, and nothing else: the one harness of all tests with a real API server.
+A real kube-apiserver and its etcd: the harness of all tests with a real API server.
 
-Both listen on loopback only, are ended by their process ids, and leave nothing behind.
+Both listen on loopback only, are ended by their process ids, and leave no files behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.kubernetes.transport import Transport, connect_transport
 
 JSON = dict[str, Any]
 _BOUND = {"authentication.kubernetes.io/node-name": "Node", "authentication.kubernetes.io/pod-name": "Pod"}
-"""What a token can be bound to, by what the API server then says of its user."""
+"""The objects to which a token can be bound, by the key that the API server then adds to its user's `extra`."""
 _ACCOUNT = "system:serviceaccount:"
 _READY_SECONDS = 60.0
 _TOKEN_SECONDS = 24 * 3600
@@ -44,8 +44,8 @@ class RealServer:
     """
     Start with `start`, end with `stop`, or use it as a context.
 
-    `enabled` and `disabled`: admission plugins, alongside those that are on by themselves. NodeRestriction is not, and
-    is on in every cluster that is installed. `audit`: the file that gets an event of each write, without its object.
+    `enabled` and `disabled`: admission plugins, in addition to those that are on by default. NodeRestriction is off by
+    default, but on in every installed cluster. `audit`: the file that gets an event for each write, without its object.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class RealServer:
 
     @property
     def url(self) -> str:
-        """Where the API server listens."""
+        """The URL of the API server."""
         return f"https://127.0.0.1:{self.ports.api}"
 
     def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
-        """Show webhooks this client certificate, PEM. To be called before the start."""
+        """Present this client certificate (PEM) to webhooks. Call it before the start."""
         self._flags += components.identifying(self.directory, certificate, key)
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class RealServer:
         """
         A file with a kubeconfig in which the user has a client certificate. It lies in the directory.
 
-        It is replaced as a whole: a program that was given it before may be reading it now.
+        The file is replaced atomically, because a program may be reading the earlier one.
         """
         path = self.directory / f"kubeconfig-{user.name.replace(':', '-')}"
         whole = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -191,7 +191,7 @@ class RealServer:
     # -- processes ------------------------------------------------------------------------------------------------
 
     def add(self, name: str, flags: Iterable[str]) -> Program:
-        """A program of the folder, which is not started yet and is ended by `stop`."""
+        """Add a program of the folder. It is not started yet, and `stop` ends it."""
         program = self.assets.program(name, list(flags), self.directory)
         self.programs[name] = program
         return program
@@ -220,7 +220,7 @@ class RealServer:
 
 
 def called_by_url(configuration: JSON, port: int) -> JSON:
-    """A webhook configuration that calls a loopback port by URL in place of a Service, which no process here is."""
+    """A webhook configuration that calls a loopback port by URL, because no process here implements Services."""
     reached = deepcopy(configuration)
     for webhook in reached["webhooks"]:
         service = webhook["clientConfig"].pop("service")

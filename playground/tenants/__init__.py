@@ -1,1 +1,1 @@
-"""`make demo-tenants`: what several teams on few cards get, one scene for each promise of docs/tenants.md."""
+"""`make demo-tenants`: several teams share a few cards, in one scene for each promise of docs/tenants.md."""

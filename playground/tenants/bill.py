@@ -1,7 +1,7 @@
 """
-Two teams hold shares while the allocator is killed and starts again: what each pays, and what was free.
+Two teams hold shares while the allocator is killed and restarts: the cost of each team, and the unused capacity.
 
-What Prometheus would read is read here, from the allocator's metrics, since nothing of it is in the API server.
+The scene reads the allocator's metrics, as Prometheus would, because the API server does not have these numbers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from playground.tenants.scenes import Scene, Seen, create, running, team
 from playground.waiting import wait_for
 
 _TEAMS = {"team-a": 100, "team-b": 50}
-"""And what each takes of the cores of a T4."""
+"""The percent of a T4's cores that each pod requests."""
 _CARDS = 8
 _PRICE, _MONTH = 0.35, 730
-"""Of a T4 in an hour, and hours."""
+"""The price of a T4 per hour, and the hours of a month."""
 _LAG = 3.0
 """
 Seconds. A reading is behind by up to a renewal of the lease, so two readings differ by less than this; an uncounted
@@ -32,7 +32,7 @@ _FREE = "free"
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Card seconds by team and the free ones, as they were between two times of the monotonic clock."""
+    """Card seconds by team and unused card seconds, read between two times of the monotonic clock."""
 
     seconds: dict[str, float]
     asked: float
@@ -51,7 +51,7 @@ def _show(cluster: Cluster) -> Seen:
     before, allocator = _read(cluster), cluster.programs["allocator"]
     allocator.kill()
     allocator.start()
-    # The new process counts from where the one before stopped, once it leads.
+    # Once it leads, the new process continues the counts of the previous one.
     _read(cluster)
     time.sleep(2.0)
     after = _read(cluster)
@@ -68,7 +68,7 @@ def _show(cluster: Cluster) -> Seen:
 
 
 def _read(cluster: Cluster) -> _Reading:
-    """One that counts, from an allocator that answers."""
+    """Read the counts from an allocator that responds and counts."""
 
     def read() -> _Reading | None:
         asked, found = time.monotonic(), _counted(cluster)
@@ -80,7 +80,7 @@ def _read(cluster: Cluster) -> _Reading:
 
 
 def _counted(cluster: Cluster) -> dict[str, float]:
-    """Card seconds by team, and the free ones; none where the allocator does not answer."""
+    """Card seconds by team, and unused card seconds; all 0 if the allocator does not respond."""
     found = dict.fromkeys((*_TEAMS, _FREE), 0.0)
     try:
         text = cluster.metrics()

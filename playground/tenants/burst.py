@@ -1,4 +1,4 @@
-"""Memory that may burst: a pod with a limit above its request waits for a node that enforces it, and books less."""
+"""Burstable memory: a pod with a limit above its request waits for a node that enforces it, and books its request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The scenes, one after the other, each on a cluster of its own. The exit status is 0 only if all came as expected.
+Shows the scenes in turn, each on its own cluster. The exit status is 0 only if all outcomes are as expected.
 """
 
 from __future__ import annotations

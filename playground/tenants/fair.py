@@ -1,4 +1,4 @@
-"""A team that sends many pods first, and one that sends few later: the fair queue serves them by turns."""
+"""One team creates many pods first, and another creates a few later. The fair queue serves the teams in turn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _show(cluster: Cluster) -> Seen:
 
 
 def _freed(cluster: Cluster, namespace: str, name: str) -> str:
-    """The team that gets the card of this pod."""
+    """Delete this pod. Returns the team that gets its card."""
     before = {each: running(cluster, each) for each in _TEAMS}
     cluster.kube.delete(paths.pods(namespace, name))
 

@@ -1,4 +1,4 @@
-"""An idle notebook that consented to eviction for a waiting pod, and one that did not."""
+"""Two idle notebooks: one consents to eviction in favour of a waiting pod, and the other does not."""
 
 from __future__ import annotations
 

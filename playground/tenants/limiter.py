@@ -1,7 +1,7 @@
 """
-A folder that a node's agent takes for HAMi-core's library, so that the node publishes the level `preload`.
+A folder that a node's agent accepts as HAMi-core's library, so that the node publishes the level `preload`.
 
-It limits nothing: the simulated containers compute nothing.
+It enforces no limit, because the simulated containers run no programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def agents(folder: Path) -> tuple[str, ...]:
 
 
 def install(folder: Path) -> None:
-    """Put the library there; agents publish the level after their next look."""
+    """Install the library. Agents publish the level after their next check."""
     folder.mkdir(parents=True, exist_ok=True)
     content = _ELF.ljust(_MACHINE_AT, b"\0") + _MACHINES[os.uname().machine].to_bytes(2, "little")
     name = f"libvgpu.so.{hashlib.sha256(content).hexdigest()[:12]}"
@@ -32,7 +32,7 @@ def install(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Take it away again, with its folder."""
+    """Remove the library and its folder."""
     for file in folder.iterdir() if folder.is_dir() else ():
         file.unlink()
     if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Two cards, each partly taken, and a pod that needs a whole one: where its team agreed, the smaller pod moves."""
+"""Two cards are partly in use, and a new pod needs a whole card: the smaller pod moves if its team has agreed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE, FILLS = {"gpufraction.io/gpu-memory": "15000Mi"}, {"gpufraction.io/gpu-me
 
 
 def deploy(kube: Kube, namespace: str, name: str, memory: str) -> None:
-    """A Deployment of one pod with so much of a card."""
+    """Create a Deployment of one pod with this share of a card."""
     container = {
         "name": "main",
         "image": "ubuntu:22.04",
@@ -37,7 +37,7 @@ def deploy(kube: Kube, namespace: str, name: str, memory: str) -> None:
 
 
 def nodes_of(kube: Kube, namespace: str) -> dict[str, str]:
-    """The node of each pod that runs, by its app or its name."""
+    """The node of each running pod, by its app or its name."""
     return {
         pod["metadata"].get("labels", {}).get("app", pod["metadata"]["name"]): str(pod["spec"]["nodeName"])
         for pod in scenarios.all_pods(kube, namespace)
@@ -46,7 +46,7 @@ def nodes_of(kube: Kube, namespace: str) -> dict[str, str]:
 
 
 def moves(kube: Kube, namespace: str) -> list[str]:
-    """What the Events of the pods say that were moved. Each comes soon after the eviction."""
+    """The Events of the moved pods. Each appears soon after the eviction."""
     return [
         str(each["message"]) for each in kube.list(paths.events(namespace)).items if each["reason"] == "GPUShareMoved"
     ]

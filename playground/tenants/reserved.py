@@ -1,8 +1,8 @@
 """
-Reserved cores: each pod has whole chunks of a card's multiprocessors, which no other pod can use.
+Reserved cores: each pod gets whole chunks of a card's multiprocessors, which no other pod can use.
 
 The agent, the supervisor of MPS and their interface are real; NVIDIA's daemon is simulated
-(`playground.programs.mps_control`), so what a card would do is not shown.
+(`playground.programs.mps_control`), so the scene does not show the behaviour of a card.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 
 _ROOT = Path(tempfile.gettempdir()) / f"gpufraction-mps-{os.getpid()}"
-"""Short, since a unix socket's path may have 108 bytes."""
+"""Must be short, because a unix socket's path may have 108 bytes at most."""
 _CDI = "nvidia.com/gpu"
 _NODE, _CARD = "a10", "gpus.json"
 _AN_AMPERE = json.dumps(
@@ -94,7 +94,7 @@ def _reserves(cluster: Cluster) -> bool:
 
 
 def _chunks(cluster: Cluster) -> dict[str, int]:
-    """By pod, the chunks of the partition that the runtime's description of the pod's device names."""
+    """The chunks of each pod's partition, by pod. The runtime's description of the pod's device names the partition."""
     file = _ROOT / "cdi" / "gpufraction.io-partition.json"
     devices = json.loads(file.read_text(encoding="utf-8"))["devices"] if file.exists() else []
     sizes, found = _partitions(), dict[str, int]()

@@ -1,8 +1,8 @@
 """
-A scene: something that teams do on a cluster of its own, the expected outcome, and the actual one.
+A scene: actions of teams on a separate cluster, the expected outcome, and the actual one.
 
-Everything observed is read from the API server, or from the plugin's output. A scene of a thing that is off by default
-names the flags that switch it on.
+All outcomes are read from the API server or from the plugin's output. A scene of a feature that is off by default names
+the flags that turn it on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One thing that teams on few cards want. `show` is given a cluster of the nodes, flags and components here."""
+    """One need of teams with few cards. `show` gets a cluster with these nodes, flags and components."""
 
     title: str
     show: Callable[[Cluster], Seen]
@@ -45,7 +45,7 @@ class Scene:
     nodes: tuple[GpuNode, ...] = DEMO
     components: tuple[str, ...] = DEFAULT_COMPONENTS
     files: Mapping[str, str] = field(default_factory=dict)
-    """By name, in the cluster's directory: what a node's agent is shown whose GPUs are `@` and the name."""
+    """Files in the cluster's directory, by name. A node whose GPUs are `@` and the name has the GPUs in that file."""
 
     def nodes_in(self, directory: Path) -> tuple[GpuNode, ...]:
         """The nodes of a cluster with this directory, with the files there."""
@@ -56,7 +56,7 @@ class Scene:
 
 
 def team(cluster: Cluster, name: str, labels: Mapping[str, str] | None = None) -> None:
-    """A namespace that is served, with these labels alongside."""
+    """Create a namespace that gpufraction serves, with these additional labels."""
     made = {names.INJECT_LABEL: names.INJECT_ENABLED, **(labels or {})}
     cluster.kube.create(paths.namespaces(), {"metadata": {"name": name, "labels": made}})
     cluster.await_account(name)
@@ -71,7 +71,7 @@ def create(
     annotations: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> JSON:
-    """A pod of one container with these limits, as it was created."""
+    """Create a pod of one container with these limits. Returns it."""
     container = {"name": "main", "image": "ubuntu:22.04", "resources": {"limits": dict(limits)}}
     metadata = {"name": name, "namespace": namespace, "annotations": dict(annotations or {})}
     body = {"containers": [container], "terminationGracePeriodSeconds": 0, **(spec or {})}
@@ -79,13 +79,13 @@ def create(
 
 
 def running(cluster: Cluster, namespace: str) -> set[str]:
-    """The names of the namespace's pods that run."""
+    """The names of the namespace's running pods."""
     found = scenarios.all_pods(cluster.kube, namespace)
     return {str(pod["metadata"]["name"]) for pod in found if scenarios.is_running(pod)}
 
 
 def message(cluster: Cluster, namespace: str, name: str) -> str:
-    """The message of the waiting pod; waits until it has one."""
+    """Wait until the waiting pod has a message, and return it."""
 
     def shown() -> str:
         return str(scenarios.condition(cluster.kube.get(paths.pods(namespace, name))).get("message", ""))
@@ -94,7 +94,7 @@ def message(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def told(cluster: Cluster, created: JSON, words: str = "") -> str:
-    """The first message with these words that the pod got since it was created, though it may have another by now."""
+    """The first message with these words that the pod got since its creation, even if it has another one now."""
     metadata = created["metadata"]
     namespace, version = metadata["namespace"], metadata["resourceVersion"]
     changes = cluster.kube.watch(paths.pods(namespace), resource_version=version, timeout_seconds=round(PATIENCE))
@@ -107,7 +107,7 @@ def told(cluster: Cluster, created: JSON, words: str = "") -> str:
 
 
 def plugin(cluster: Cluster, *arguments: str) -> str:
-    """What `kubectl gpufraction ARGUMENTS` prints to an administrator."""
+    """The output of `kubectl gpufraction ARGUMENTS` for an administrator."""
     command = [sys.executable, "-m", "kubectl_gpufraction", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PLUGIN_SECONDS, check=False)
     return done.stdout + done.stderr

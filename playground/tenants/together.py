@@ -1,6 +1,6 @@
 """
-Three cards: a gang of three workers waits together for the third and starts together; then two engines share a card
-and start one after the other.
+Three cards: a gang of three workers waits for the third card and starts together. Then two engines share a card and
+start one after the other.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 def write(what: Granted | Released) -> None:
-    """Write its line."""
+    """Write the line of this event."""
     message, fields = line(what)
     log.info(message, extra=fields)
 

@@ -1,8 +1,8 @@
 """
 The feature's part of the core: which shares pods got or lost, and why.
 
-Once a second the holders are compared with those before. The reason for a share's end is the eviction that was granted,
-the pod's deletion, or its end. Pure.
+Once a second, it compares the holders of shares with those of a second before. A share ends because of an eviction, the
+deletion of its pod, or the pod's end. Pure.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from contract.scheduling.nodeinfo import AllocatedPod
 
 _EVERY = 1.0
 _MOST_EVICTED = 4_096
-"""Evictions that are remembered until their pods are gone."""
+"""Evictions that are kept until their pods are gone."""
 End = Literal["evicted", "deleted", "finished", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A pod has a share that it did not have at the last look. by: at its admission, or from the queue."""
+    """A pod has a share that it did not have at the last check. by: at its admission, or from the queue."""
 
     pod: AllocatedPod
     dialect: str
@@ -35,7 +35,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A pod no longer has its share. held: seconds for which it was seen to have it."""
+    """A pod no longer has its share. held: seconds for which it had it, as observed."""
 
     pod: AllocatedPod
     allocation: str
@@ -54,20 +54,20 @@ class _Known:
 
 
 class AuditPart:
-    """The holders as they were at the last look."""
+    """The holders at the last check."""
 
     def __init__(self, core: Core, settings: object) -> None:
         self._cache = core.state.cache
         self._queue = core.state.queue
         self._leadership = core.state.leadership
         self._known: dict[str, _Known] | None = None
-        """None until the first look of this term: those shares were granted by another leader, or in another term."""
+        """None until the first check of this term: other leaders, or other terms, granted the shares before."""
         self._waited: set[str] = set()
         self._evicted: OrderedDict[str, Eviction] = OrderedDict()
         self._next = float("-inf")
 
     def part(self) -> FeaturePart:
-        """What it adds to the core."""
+        """The hooks that it adds to the core."""
         return FeaturePart(ticks={TickPhase.UPKEEP: self._look}, evicted=self._evicts)
 
     def _evicts(self, order: Eviction, owner: str, now: float) -> None:

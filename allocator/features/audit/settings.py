@@ -1,4 +1,4 @@
-"""Whether the log says which pods got and lost which cards."""
+"""Whether the log records which pods got and lost which cards."""
 
 from __future__ import annotations
 

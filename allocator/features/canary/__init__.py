@@ -1,5 +1,5 @@
 """
-Canaries: pods that try to exceed their share on idle cards, by which agents publish levels that are proven.
+Canaries: pods that try to exceed their share on idle cards, so that agents publish only proven levels.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-When a canary is created, what its end means, and when it gives way.
+Decides when to create a canary, what its end means, and when to remove it in favour of other pods.
 
     due ──an idle card, wanted by nobody──▶ running ──exit 0──▶ held      ──▶ annotation, removed
                                                │  ├──exit 3──▶ exceeded   ──▶ annotation, removed
@@ -7,8 +7,8 @@ When a canary is created, what its end means, and when it gives way.
                                                └──a pod waits that would fit there, or its card
                                                   has another share───────▶ removed at once
 
-The existing canaries are read from the API server at each step, so a new leader knows those of the one before. Only the
-time of a node's next try is in memory. Pure: time is passed in.
+Each step reads the existing canaries from the API server, so a new leader knows those of the previous one. Only the
+time of a node's next attempt is in memory. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ AT_ONCE = 4
 LONGEST = 180.0
 """Seconds that a canary has from its creation, including the pull of its image."""
 _PAUSE, _LONGEST_PAUSE = 60.0, 3600.0
-"""Seconds until a node is tried again after a canary without a verdict; doubled each time."""
+"""Seconds until the next attempt on a node after a canary without a verdict; doubled each time."""
 _AFTER_FAILURE = 900.0
-"""Seconds until a node whose canary exceeded its share is tried again."""
+"""Seconds until the next attempt on a node whose canary exceeded its share."""
 _AFTER_PROOF = 60.0
-"""Seconds until a node is tried again after a proof, which its agent has read by then."""
+"""Seconds until the next attempt on a node after a proof. Its agent has read the proof by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ class Canaries:
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
-        """When a node is tried next, by its name."""
+        """The time of the next attempt on a node, by its name."""
         self._tries: dict[str, int] = {}
         """Canaries in a row without a verdict, by node."""
 
     def step(self, now: float, view: CanaryView, pods: Collection[CanaryPod]) -> list[CanaryAction]:
-        """What to do now, for all existing canaries. `now`: seconds since 1970."""
+        """The next actions for all existing canaries. `now`: seconds since 1970."""
         actions = [action for pod in pods if not pod.ending and (action := self._of(pod, view, now)) is not None]
         self._forget(view)
         return actions + self._started(now, view, pods)
@@ -134,7 +134,7 @@ class Canaries:
         return RemoveCanary(pod, why)
 
     def _started(self, now: float, view: CanaryView, pods: Collection[CanaryPod]) -> list[CanaryAction]:
-        """On nodes without a canary, those that have waited for the longest first."""
+        """Start canaries on nodes without one, beginning with the nodes that have waited longest."""
         busy = {pod.node for pod in pods}
         free = [each for each in view.awaiting if each.idle and each.name not in busy | view.wanted]
         due = [each for each in free if self._is_due(each.name, now)]

@@ -1,6 +1,6 @@
 """
-The feature's part of the core: which nodes await a proof, which of their cards are idle, and where a canary is in the
-way.
+The feature's part of the core: finds the nodes that await a proof, their idle cards, and canaries that block other
+pods.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import Fit
 
 _MOST_ASKED = 32
-"""Waiting pods that are tried, the first of the queue: some milliseconds under the lock."""
+"""The number of waiting pods to check, from the head of the queue: some milliseconds under the lock."""
 _OURS = f"{names.CANARY_NAMESPACE}/"
 _STARTED_AT_ONCE = 4
-"""Nodes that await a proof and are looked at in one step, the first ones by name: canaries are few at a time."""
+"""Nodes that await a proof and are checked in one step, the first ones by name: there are few canaries at a time."""
 
 
 class CanaryPart:
-    """What the core knows that canaries need. Under the lock."""
+    """The core's data that canaries need. Call it under the lock."""
 
     def __init__(self, core: Core) -> None:
         self._state = core.state
         self._turn = ""
-        """The name of the last node that was looked at, so that each has its turn."""
+        """The name of the last checked node, so that each gets its turn."""
 
     def view(self, pods: Collection[CanaryPod], limits: Limits) -> CanaryView | None:
         """
@@ -108,7 +108,7 @@ def _without(state: NodeState, uuids: Collection[str]) -> NodeState:
 
 
 def _fits(state: NodeState, entry: QueuedPodInfo, limits: Limits) -> bool:
-    """Whether a pod that waits would get its GPUs there."""
+    """Whether a waiting pod would get its GPUs there."""
     if node_reason(state, entry.ask.needs) is not None:
         return False
     return isinstance(fit.fit(state, entry.ask.request, limits, fit.least_free), Fit)

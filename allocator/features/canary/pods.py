@@ -18,7 +18,7 @@ JSON = dict[str, Any]
 CONTAINER = "canary"
 LABEL = {str(names.CANARY): "true"}
 SHARE_MIB, CHUNK_MIB = 2048, 64
-"""A canary's share, of which a context takes some hundred MiB, and what it tries to take beyond it."""
+"""A canary's share, of which a CUDA context takes some hundred MiB, and the memory that it tries to take beyond it."""
 SHARE = SHARE_MIB << 20
 
 

@@ -1,8 +1,8 @@
 """
-Canaries on the API server: the leader creates them, writes what they found, and removes them, as the machine says.
+Canaries on the API server: the leader creates them, writes their results, and removes them, as the machine decides.
 
-Every pass reads the canaries that exist, so a lost answer or another leader changes nothing. The next pass tries again
-after a failure; a canary that is not removed ends by its own deadline.
+Every pass reads the existing canaries, so a lost response or another leader makes no difference. The next pass retries
+after a failure. A canary that is not removed ends by its own deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFoun
 
 log = logging.getLogger(__name__)
 _EVERY = 2.0
-"""Seconds from one pass to the next; within it a canary gives way."""
+"""Seconds from one pass to the next. A canary is removed for other pods within this time."""
 _OURS = {"labelSelector": f"{names.CANARY}=true"}
 
 

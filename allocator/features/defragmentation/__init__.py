@@ -1,6 +1,6 @@
 """
-Defragmentation: small pods of namespaces that agreed to it are evicted where each has room on another node, so that a
-larger pod starts.
+Defragmentation: evicts small pods of namespaces that agreed to it, if each has room on another node, so that a larger
+pod starts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Defragmentation: which running pods move to other nodes so that a larger pod, which waits, starts.
+Defragmentation: chooses running pods that move to other nodes so that a larger waiting pod starts.
 
 `kubectl gpufraction advise` proposes the same for a single pod. Evictions are few and all on one node. Each evicted pod
 is smaller than the waiting pod, has its priority or a lower one, and has a place on another node at once. An evicted
-pod starts over, so its work is lost: all of them together have not worked longer, in card seconds, than the waiting pod
-could have worked while it waited. The replay with departures measures the gain (docs/benchmarks.md).
+pod starts over and loses its work. In card seconds, the work of all evicted pods is at most the work that the waiting
+pod could have done while it waited. The replay with departures measures the gain (docs/benchmarks.md).
 
 Pure: time is passed in.
 """
@@ -51,7 +51,7 @@ def misread(namespace: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Movable:
-    """A pod that may be evicted. `cards`: what it holds of cards; `work`: card seconds that it would lose."""
+    """A pod that may be evicted. `cards`: the cards that it holds; `work`: card seconds that it would lose."""
 
     ask: SchedulingRequest
     """The request of its successor."""
@@ -63,7 +63,7 @@ class Movable:
 
 @dataclass(frozen=True, slots=True)
 class Larger:
-    """The pod that waits. `cards`: what it asks for; `could`: card seconds of work that it has missed by waiting."""
+    """The waiting pod. `cards`: its request in cards; `could`: card seconds of work that it has missed by waiting."""
 
     question: PreemptionRequest
     """`priority` and `spared` are left to `choose`."""
@@ -74,7 +74,7 @@ class Larger:
 
 
 Home = tuple[SchedulingRequest, frozenset[str]]
-"""What decides whether a pod has a place elsewhere: its successor's request, and `refused`."""
+"""The data that decide whether a pod has a place elsewhere: its successor's request, and `refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Move:
 
 
 def cards_of(request: PodRequest, usable: int) -> float:
-    """What a request asks for, in cards with this many usable bytes: of each the larger part of memory and cores."""
+    """The size of a request, in cards with this many usable bytes: of each card the larger part of memory and cores."""
     return sum(
         fraction.count
         * (1.0 if fraction.exclusive else max(fraction.memory_on(usable) / usable, fraction.cores / WHOLE))
@@ -96,7 +96,7 @@ def cards_of(request: PodRequest, usable: int) -> float:
 
 
 def held(pod: AllocatedPod, node: NodeState) -> float:
-    """What a pod holds of its node's cards."""
+    """The part of its node's cards that a pod holds."""
     of = {gpu.uuid: max(gpu.usable, 1) for gpu in node.gpus}
     return sum(
         1.0 if demand.exclusive else max(demand.memory / of[uuid], demand.cores / WHOLE)
@@ -106,7 +106,7 @@ def held(pod: AllocatedPod, node: NodeState) -> float:
 
 
 def age(created: float, wall: float) -> float:
-    """Seconds since `AllocatedPod.created`; endless where that is unknown, so that such a pod stays."""
+    """Seconds since `AllocatedPod.created`; infinite if that is unknown, so that such a pod stays."""
     return wall - created if created else float("inf")
 
 
@@ -151,7 +151,7 @@ def again(
     larger: Larger,
     movable: Mapping[str, Movable],
 ) -> Move | None:
-    """The move as things stand now; None where it needs other evictions. `nodes`: its own one and those of `places`."""
+    """The move in the current state; None if it needs other evictions. `nodes`: its own node and those of `places`."""
     node = nodes.get(move.plan.node)
     uids = {victim.uid for victim in move.plan.victims}
     if node is None or not uids <= movable.keys():
@@ -171,7 +171,7 @@ def _fewest(
     candidates: Container[str],
     movable: Mapping[str, Movable],
 ) -> PreemptionPlan | None:
-    """The fewest of the candidates; of equally few those of the lowest priority, and then of the least work."""
+    """The smallest set of candidates; of equally small ones the lowest priority, and then the least work."""
     known = {pod.uid: pod for node in nodes for pod in sharers[node.name]}
     # The planner takes the youngest, so the age is replaced by the work.
     ranked = {
@@ -225,7 +225,7 @@ def _room(nodes: Iterable[NodeState], pod: Movable, larger: Larger) -> Preemptio
 
 class MoveBudget:
     """
-    How many pods may still be evicted: `an_hour` of them, and none whose owner lost one within `rest` seconds.
+    The evictions that are still allowed: `an_hour` each hour, and none of an owner that lost one within `rest` seconds.
 
     It is only in memory: a new leader starts with a full budget. Not thread-safe: one owner calls it.
     """
@@ -247,7 +247,7 @@ class MoveBudget:
         return now - self._owners.get(owner, float("-inf")) < self._rest
 
     def count(self, owners: Iterable[str], now: float) -> None:
-        """Pods of these owners are evicted, one for each entry."""
+        """Count an evicted pod for each of these owners."""
         self._owners = {owner: at for owner, at in self._owners.items() if now - at < self._rest}
         for owner in owners:
             self._evicted.append(now)

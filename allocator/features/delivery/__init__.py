@@ -1,5 +1,5 @@
 """
-Delivery by ResourceClaims: the claims of deleted pods are removed, and those made again that are missing.
+Delivery by ResourceClaims: removes the claims of deleted pods, and creates missing claims again.
 """
 
 from __future__ import annotations

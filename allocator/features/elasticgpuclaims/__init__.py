@@ -1,6 +1,6 @@
 """
-ElasticGPUClaims (elasticgpu.io): shares that outlive pods. `store` keeps what the watch brings, `manager` decides,
-`steps` gives the next writes, and `worker` writes.
+ElasticGPUClaims (elasticgpu.io): shares that outlive pods. `store` keeps the watched objects, `manager` decides,
+`steps` has the next writes, and `worker` writes them.
 """
 
 from __future__ import annotations

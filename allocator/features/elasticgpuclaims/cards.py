@@ -1,10 +1,10 @@
 """
-What the GPU objects show: one for each card, with what is still available.
+The GPU objects: one for each card, with its available amounts.
 
-`status.allocatable` is what is left after every share that is booked, those of claims that nobody uses included. Memory
-and cores are there twice: in the format of that system's own agent (`qgpu-core`, and `qgpu-memory` in whole GiB), and
-exactly (`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). The holders of shares are not shown: an
-object without a namespace must not name tenants.
+`status.allocatable` is the rest after all booked shares, including those of unused claims. It has memory and cores
+twice: in the format of that system's own agent (`qgpu-core`, and `qgpu-memory` in whole GiB), and exactly
+(`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). It does not show the holders of shares: an object
+without a namespace must not name tenants.
 
 Pure: node states in, writes out, each only where something differs from what was written last.
 """
@@ -38,7 +38,7 @@ class CardWrite:
 
 
 def wanted(nodes: Iterable[NodeState], limits: Limits) -> dict[str, JSON]:
-    """Every GPU object as it should be, by name. If several cards give one name, the first counts."""
+    """The desired state of every GPU object, by name. If several cards have the same name, the first counts."""
     found: dict[str, JSON] = {}
     for node in nodes:
         for gpu, usage in zip(node.gpus, node.usage, strict=True):
@@ -68,7 +68,7 @@ def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator
 
 
 def is_ours(document: Mapping[str, Any]) -> bool:
-    """Whether we made it: the old system's agent may have left some of its own."""
+    """Whether we created it: the old system's agent may have left objects of its own."""
     labels = (document.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(MANAGED) == _OURS)
 

@@ -1,8 +1,8 @@
 """
-Which share a claim gets, and whether a pod may use it.
+Decides which share a claim gets, and whether a pod may use it.
 
-`store` keeps what the watch brings, `steps` what is written. Not thread-safe: the controller calls it under its lock,
-and it decides only when the controller may.
+`store` keeps the watched objects, and `steps` the writes. Not thread-safe: the controller calls it under its lock, and
+it decides only when the controller may.
 
 A claim is bound in two ways. A pod in the queue that names it binds it where that pod can go. With binding mode
 Immediate a claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves if a new pod cannot go
@@ -77,7 +77,7 @@ class ClaimManager:
         return bool(self.store.claims)
 
     def begin_pass(self) -> None:
-        """The queue is about to be tried."""
+        """A scheduling cycle of the queue is about to begin."""
         self._round += 1
 
     def place(self, entry: QueuedPodInfo) -> Allocation | Explanation:

@@ -1,8 +1,8 @@
 """
-What the claims of one namespace may have together, if the administrator bounds it.
+The bound on the total of one namespace's claims, if the administrator sets one.
 
-Quotas count what is on pods, and a claim's share is on its ElasticGPU; so this is their counterpart for claims. A share
-counts from the decision until it is given back, even if its claim is deleted (`Retain`).
+Quotas count the amounts of pods, but a claim's share is on its ElasticGPU. So this is the quota for claims. A share
+counts from the decision until its release, even if its claim is deleted (`Retain`).
 
 Pure.
 """

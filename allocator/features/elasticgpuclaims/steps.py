@@ -1,7 +1,7 @@
 """
-What is written next for claims and their ElasticGPUs, the results, and when a write is tried again.
+The next writes for claims and their ElasticGPUs, their results, and the times of retries.
 
-`lifecycle` says what a step is; here it is looked up for every record that may be written to now.
+`lifecycle` defines the steps. This module finds the next step of every record that may be written now.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """
-When waiting pods will probably start: the queue is simulated with the probable ends of the pods that hold shares.
+Estimates when waiting pods will start: simulates the queue with the probable ends of the pods that hold shares.
 
-Several runs are made, each with other ends, drawn from how long similar pods ran: the first of many pods ends sooner
-than a single one probably does. In each run, one pod of the queue after the other gets the node on which it fits first,
-as pods there end, and counts as running there from then on. If no estimate is possible, the answer says why.
+It makes several runs with different ends, drawn from the durations of similar pods, because the first of many pods
+probably ends sooner than a single one does. In each run, one pod of the queue after the other gets the node on which
+it fits first, as pods there end, and counts as running there from then on. If no estimate is possible, the result
+says why.
 
 A draw follows from the pod's uid, so the same question has the same answer. Pure.
 """

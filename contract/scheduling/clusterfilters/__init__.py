@@ -1,10 +1,10 @@
 """
 The filters of kube-scheduler that look beyond one node: volumes, claims, affinity between pods, topology spread.
 
-Each module reads one plugin of kube-scheduler's default profile and has `check`: a pod and the cluster in, and out what
-refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in about the order in which
-kube-scheduler runs them; a node is refused for the first reason. Pure, and written to be read alongside the original;
-tests compare the fast filters with it.
+Each module implements one plugin of kube-scheduler's default profile in a function `check`. It takes a pod and the
+cluster, and returns a function that refuses nodes; None if the plugin does not concern the pod. `FILTERS` lists them in
+about the order in which kube-scheduler runs them; the first refusal is the reason. Pure, and structured like the
+original; tests compare the fast filters with it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def refused(
     nodes: Iterable[NodeState],
     filters: Iterable[Filter] = FILTERS,
 ) -> Mapping[str, Reason]:
-    """Those of the nodes that some filter refuses, with the first reason."""
+    """The nodes that some filter refuses, each with the first reason."""
     applicable, found = checks(pod, needs, cluster, filters), dict[str, Reason]()
     for node in nodes if applicable else ():
         for check in applicable:  # a generator would take longer than most checks, of which there are thousands

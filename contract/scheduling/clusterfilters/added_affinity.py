@@ -1,8 +1,8 @@
 """
-What a profile requires of nodes alongside the pod's own affinity: the `addedAffinity` of kube-scheduler's NodeAffinity.
+A profile's requirements for nodes in addition to the pod's affinity: `addedAffinity` of kube-scheduler's NodeAffinity.
 
-The pod's own affinity is judged with the other filters of one node. The added one does not decide which nodes count for
-topology spread, as in the original.
+The pod's own affinity is checked with the other filters of one node. As in the original, the added affinity does not
+decide which nodes count for topology spread.
 """
 
 from __future__ import annotations

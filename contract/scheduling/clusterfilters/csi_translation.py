@@ -1,5 +1,5 @@
 """
-Disks of cloud providers as the CSI volumes that they have become (k8s.io/csi-translation-lib of 1.36).
+Translates disks of cloud providers to the CSI volumes that replace them (k8s.io/csi-translation-lib of 1.36).
 
 Volumes and pods may still name a disk by the provider's own field. Its CSI driver attaches it anyway, so it counts
 against the driver's limit, and its zones are read by the driver's label. Pure.

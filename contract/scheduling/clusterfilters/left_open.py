@@ -1,7 +1,7 @@
 """
-What is left to kube-scheduler about a pod on a node that all filters accept.
+The checks that remain for kube-scheduler about a pod on a node that all filters accept.
 
-No filter sees a pod with `spec.nodeName` any more, so a pod may be bound that way only if nothing is left open. Pure.
+No filter checks a pod that has `spec.nodeName`, so a pod may be bound that way only if no check remains. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALONE = "ReadWriteOncePod"
 
 
 class OpenRule(StrEnum):
-    """A rule that only kube-scheduler can judge the pod by."""
+    """A rule that only kube-scheduler can check for the pod."""
 
     CLAIM = "a ResourceClaim that is not allocated"
     EXTENDED_RESOURCE = "an extended resource of a DeviceClass"
@@ -30,7 +30,7 @@ class LeftOpen:
     """`NOTHING` if the answer is complete and stays right."""
 
     unevaluated: frozenset[OpenRule] = frozenset()
-    """What was not judged."""
+    """The rules that were not checked."""
     binding: bool = False
     """Something must be done when the pod is bound: a volume is bound or made, or devices are allocated."""
     changing: bool = False
@@ -41,7 +41,7 @@ NOTHING = LeftOpen()
 
 
 def left_open(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> LeftOpen:
-    """What is left open about the pod on this node."""
+    """The checks that remain for the pod on this node."""
     unevaluated = frozenset(_unevaluated(pod, needs, cluster, node))
     return LeftOpen(
         unevaluated=unevaluated,

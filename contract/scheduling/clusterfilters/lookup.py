@@ -1,8 +1,8 @@
 """
-Which pods on nodes the filters need to look at for one pod: the same answers, without a look at every pod.
+Finds the pods on nodes that matter to the filters for one pod. The results are the same as with all pods.
 
-The filters compare a pod with every kind of pod that they are given, and a large cluster has thousands of kinds. So
-they are given those that can matter: kinds with a label that a term's selector wants, kinds with volumes for a pod with
+The filters compare a pod with every kind of pod that they get, and a large cluster has thousands of kinds. So they get
+only those that can matter: kinds with a label that a term's selector requires, kinds with volumes for a pod with
 volumes, and the anti-affinity that can apply to the pod. Pure; not thread-safe: one owner calls it.
 """
 
@@ -88,7 +88,7 @@ class _Excluding:
         return found
 
     def any_about(self, rules: PodRules) -> bool:
-        """Whether some kind may exclude the pod; it costs much less than to collect them."""
+        """Whether some kind may exclude the pod. It costs much less than collecting them."""
         if self._others:
             return True
         here, known = rules.namespace, self._by_label
@@ -107,11 +107,11 @@ class _Excluding:
 
 
 class _ByLabel:
-    """The kinds of pods on nodes by the labels by which pods of ours look for them, each since it was first needed."""
+    """The kinds of pods on nodes, by the labels that our pods select. A label is indexed when it is first needed."""
 
     def __init__(self) -> None:
         self.keys: dict[str, dict[str, ByNamespace]] = {}
-        """The kinds by value, by label; the label that was needed last is the last one."""
+        """The kinds by value, by label. The most recently used label is the last one."""
 
     def put(self, kind: PodKind, on_nodes: Counts) -> None:
         """A kind is new."""
@@ -144,7 +144,7 @@ class _ByLabel:
 
 
 class Lookup:
-    """Called for each kind of pod on nodes once it is new, and once no pod is of it any more."""
+    """Gets a call for each new kind of pod on nodes, and for each kind whose last pod is gone."""
 
     def __init__(self) -> None:
         self._with_volumes: ByNamespace = {}
@@ -177,7 +177,7 @@ class Lookup:
         return tuple(self._by_label.keys)
 
     def narrowed(self, cluster: Cluster, rules: PodRules) -> Cluster:
-        """The cluster with the pods that filters need for this pod; `cluster` has all that this has seen."""
+        """The cluster with only the pods that filters need for this pod. `cluster` has all kinds of `put`."""
         return replace(cluster, pods=self._relevant(rules, cluster), repelling=self._excluding.about(rules))
 
     def _relevant(self, rules: PodRules, cluster: Cluster) -> Mapping[str, Mapping[PodKind, Counts]]:

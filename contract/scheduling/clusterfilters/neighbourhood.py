@@ -1,5 +1,5 @@
 """
-All nodes, namespaces and pods on nodes, as filters that look beyond one node see them: live, frozen, and for a trial.
+All nodes, namespaces and pods on nodes for the filters that look beyond one node: live, frozen, and for a trial.
 
 Pods that are alike are kept once and counted by node, so a Deployment costs one entry however many replicas it has.
 Pure; not thread-safe: one owner calls a `Neighbourhood`.
@@ -56,7 +56,7 @@ class PodsOfKind:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourSnapshot:
-    """What the filters look at, at one moment."""
+    """The state of the cluster that the filters read, at one moment."""
 
     nodes: tuple[NodeState, ...] = ()
     pods: tuple[PodsOfKind, ...] = ()
@@ -70,7 +70,7 @@ class NeighbourSnapshot:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """Of kube-scheduler, by `schedulerName`."""
     filters: tuple[Filter, ...] = field(default=FILTERS, metadata={"stored": False})
-    """The program's own, which are in no file."""
+    """The program's own objects, which are in no file."""
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
@@ -82,7 +82,7 @@ def attracts(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -
 
 
 def hinders(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -> bool:
-    """Whether such a pod on a node may be why a pod with these rules cannot be there."""
+    """Whether such a pod on a node may prevent a pod with these rules from going there."""
     if any(_means(term, kind, namespaces) for term in rules.anti_affinity):
         return True
     if any(_means(term, rules, namespaces) for term in kind.anti_affinity):
@@ -123,7 +123,7 @@ class Neighbourhood:
         """Of kube-scheduler, by `schedulerName`."""
         self._lookup = Lookup()
         self._frozen: dict[PodKind, PodsOfKind] | None = None
-        """What the last snapshot had of each kind; None before the first. Most kinds are the same in the next one."""
+        """The last snapshot's value of each kind; None before the first. Most kinds are unchanged in the next one."""
         self._changed: dict[PodKind, None] = {}
         """The kinds whose pods were added or removed since the last snapshot."""
         self.nodes: dict[str, NodeState] = {}
@@ -172,7 +172,7 @@ class Neighbourhood:
         return self._kinds[kind]
 
     def _wish(self, wishes: PodWishes, node: str, number: int) -> PodWishes:
-        """So many pods more there have these wishes. They, as they are kept for all pods that have them."""
+        """Count this many more pods with these wishes on the node. Returns the stored wishes, which are equal."""
         if wishes not in self._wishes:
             self._wishes[wishes] = wishes, {}
             for namespace in namespaces_of(wishes):
@@ -230,13 +230,13 @@ class Neighbourhood:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods, volumes or a profile may matter for where a pod goes. The answer False is cheap."""
+        """Whether other pods, volumes or a profile may decide where a pod goes. The result False is cheap."""
         if rules.constrained or rules.profile in self.profiles:
             return True
         return bool(self._repelling) and self._lookup.excludes(rules)
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
-        """Those of the nodes on which a pod cannot be because of other pods, volumes or devices, with the reason."""
+        """The nodes on which a pod cannot be because of other pods, volumes or devices, each with the reason."""
         if not needs.compute.scalars and not self.concerns(rules):
             return NOWHERE_REFUSED
         if (rules.volumes or rules.inline) and self.storage is None:
@@ -261,9 +261,9 @@ class Neighbourhood:
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
         """
-        Why a pod could not be on a node that does not exist yet and is like `empty`; None where it could.
+        Why a pod could not be on a new node like `empty`, which does not exist yet; None if it could.
 
-        As cluster-autoscaler does, the node is judged as one of the cluster's, under a host name that nobody has.
+        As in cluster-autoscaler, the node is checked as a node of the cluster, with a host name that no node has.
         """
         if not self.concerns(rules):
             return None
@@ -279,7 +279,7 @@ class Neighbourhood:
         return self._lookup.narrowed(self.cluster(rules), rules)
 
     def cluster(self, rules: PodRules) -> Cluster:
-        """What filters read for a pod with these rules; it changes along with this object."""
+        """The cluster that filters read for a pod with these rules. It changes along with this object."""
         follows = rules.volumes or rules.inline
         return Cluster(
             nodes=self.nodes,
@@ -295,7 +295,7 @@ class Neighbourhood:
         )
 
     def snapshot(self) -> NeighbourSnapshot:
-        """All of it at this moment. Only kinds that have changed since the last one are made again."""
+        """The state at this moment. Only kinds that have changed since the last snapshot are created again."""
         frozen = {} if self._frozen is None else self._frozen
         for kind in self._kinds if self._frozen is None else self._changed:
             on_nodes = self._pods.get(kind.namespace, {}).get(kind)
@@ -349,6 +349,6 @@ def _decrement(counts: dict[_Key, int], key: _Key) -> None:
 
 
 def as_new(empty: NodeState) -> NodeState:
-    """A node that does not exist yet: its name and its host name are nobody's, since no node's name has a slash."""
+    """A node that does not exist yet. No other node has its name or host name, because no node's name has a slash."""
     name = f"{empty.name}/new"
     return replace(empty, name=name, labels={**empty.labels, _HOSTNAME: name})

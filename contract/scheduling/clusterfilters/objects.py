@@ -1,5 +1,5 @@
 """
-What the filters read: a pod that asks for a node, and the pods, namespaces, claims and volumes of the cluster.
+The input of the filters: a pod that needs a node, and the pods, namespaces, claims and volumes of the cluster.
 
 Frozen values of the few fields that decide. `read_...` makes each of an object's JSON, which the API server has
 validated.
@@ -36,11 +36,11 @@ Check = Callable[[NodeState], Reason | None]
 
 
 class FrozenLabels(dict[str, str]):
-    """Labels that nobody changes, so that they can be part of a key."""
+    """Immutable labels, so that they can be part of a key."""
 
     __slots__ = ("_hash",)
     _hash: int
-    """Made once: pods that come and go are looked up by their labels."""
+    """Computed once, because pods are often looked up by their labels."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         if not hasattr(self, "_hash"):
@@ -95,7 +95,7 @@ HARD_AFFINITY = 1
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What a pod prefers but does not need."""
+    """The preferences of a pod, which are not requirements."""
 
     nodes: tuple[NodeWish, ...] = ()
     pods: PodWishes = ()
@@ -108,8 +108,8 @@ NO_PREFERENCES = Preferences()
 @dataclass(frozen=True, slots=True)
 class Profile:
     """
-    Arguments of a profile of kube-scheduler, which only the administrator knows. The selectors of the constraints are
-    absent: each pod's Services and controller give them.
+    Arguments of a profile of kube-scheduler, which the administrator provides. The constraints have no selectors: each
+    pod's Services and controller provide them.
     """
 
     added_affinity: tuple[Term, ...] | None = None
@@ -129,7 +129,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 """The profile of pods that name none."""
 NO_PROFILE = Profile()
 Controller = tuple[str, str]
-"""The plural and the name of what controls a pod."""
+"""The plural and the name of a pod's controller."""
 _CONTROLLERS = {
     ("v1", "ReplicationController"): "replicationcontrollers",
     ("apps/v1", "ReplicaSet"): "replicasets",
@@ -152,13 +152,13 @@ class Disk:
 
     kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
     names: tuple[str, ...]
-    """What identifies the disk."""
+    """The fields that identify the disk."""
     hosts: frozenset[str] = frozenset()
     """Ceph monitors: two names of one disk share at least one; empty for other kinds."""
     read_only: bool = False
 
     def conflicts(self, other: Disk) -> bool:
-        """Whether both are one disk that the two pods cannot share."""
+        """Whether both are the same disk, and two pods cannot share it."""
         if (self.kind, self.names) != (other.kind, other.names):
             return False
         if self.hosts or other.hosts:
@@ -184,8 +184,8 @@ CsiVolume = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class PodRules:
     """
-    What filters and preferences read of a pod that asks for a node, by its spec without any pin of ours. Hashable:
-    equal pods of a controller are judged once.
+    The parts of a pod that filters and preferences read when it needs a node, from its spec without our pin. Hashable,
+    so that equal pods of a controller are checked once.
     """
 
     namespace: str = ""
@@ -208,7 +208,7 @@ class PodRules:
 
     @property
     def constrained(self) -> bool:
-        """Whether the pod itself says anything that the filters judge by."""
+        """Whether the pod itself has any field that the filters check."""
         return bool(
             self.affinity
             or self.anti_affinity
@@ -220,7 +220,7 @@ class PodRules:
         )
 
     def placed(self, *, terminating: bool = False) -> PodKind:
-        """The pod as others see it once it is on a node."""
+        """The pod as other pods' rules see it once it is on a node."""
         wishes = (*((HARD_AFFINITY, term) for term in self.affinity), *self.prefers.pods)
         return PodKind(
             self.namespace,
@@ -255,7 +255,7 @@ class PodKind:
     uid: str = ""
     """As in `PodRules`."""
     wishes: PodWishes = ()
-    """What it prefers of the pods that come to its domain, its required affinity included."""
+    """Its preferences for pods that come to its domain, including its required affinity."""
     inline: tuple[CsiVolume, ...] = ()
 
 
@@ -410,7 +410,7 @@ class VolumeClaim:
     volume: str = ""
     """The volume that it names; see `bound`."""
     bound: bool = False
-    """Whether the volume is bound to it for certain: only then the annotation stands alongside the volume's name."""
+    """Whether the volume is certainly bound to it. Only then the claim has the annotation and the volume's name."""
     storage_class: str = ""
     size: int | None = None
     """Bytes; None where it asks for none."""
@@ -524,7 +524,7 @@ class DeviceClaim:
     """For how many pods it is reserved, of a claim of ours."""
     uid: str = ""
     single: bool = False
-    """Whether it has one request, so that every pod that uses the claim has all of its cards in one container."""
+    """Whether it has one request: then every pod that uses the claim has all of its cards in one container."""
 
     @property
     def shares(self) -> bool:
@@ -545,7 +545,7 @@ NO_DEVICES = DeviceObjects()
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything that the filters look at, at one moment."""
+    """All input of the filters, at one moment."""
 
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
     """All nodes, those without GPUs too."""
@@ -554,7 +554,7 @@ class Cluster:
     repelling: Mapping[PodKind, Mapping[str, int]] = field(default_factory=dict)
     """Of these the kinds that have anti-affinity."""
     holding: Mapping[str, Collection[PodKind]] | None = None
-    """On each node the kinds that have volumes; None if nobody keeps that, so that it must be computed."""
+    """On each node the kinds that have volumes; None if they are not tracked and must be computed."""
     wishing: Mapping[str, Mapping[PodWishes, Mapping[str, int]]] = field(default_factory=dict)
     """
     How many pods on each node have these wishes, by the namespace of the pods that they are about; those of

@@ -1,13 +1,13 @@
 """
 ResourceClaims of other drivers: the part of kube-scheduler's DynamicResources that looks at claims and not at devices.
 
-A claim that a pod names must exist, must not be going, and must be the pod's own where it was made for it. Devices that
-are allocated tie the pod to the nodes that reach them. kube-scheduler decides which devices a claim without any gets:
-such a pod is `unallocated`, and its node may turn out to be the wrong one. A binding that failed for lack of time is
-not noticed here. Our claims for delivery are not checked (pkg/scheduler/framework/ plugins/dynamicresources of 1.36).
+A claim that a pod names must exist, must not be terminating, and must belong to the pod if it was created for it.
+Allocated devices tie the pod to the nodes that reach them. kube-scheduler decides which devices an unallocated claim
+gets: such a pod is `unallocated`, and its node may turn out to be the wrong one. A binding that timed out is not
+detected here. Our claims for delivery are not checked (pkg/scheduler/framework/ plugins/dynamicresources of 1.36).
 
-The allocator allocates claims of our DeviceClass. Such a claim must exist and be free at the moment. Its node is being
-decided, so an allocation that an ended process left ties the pod to no node.
+The allocator allocates claims of our DeviceClass. Such a claim must exist and be free now. Its node is being decided,
+so an allocation that remains from an ended process does not tie the pod to a node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ELSEWHERE = Reason(Code.DEVICES_ELSEWHERE)
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """What the pod's claims and extended resources ask of a node; None for a pod without either."""
+    """The requirements of the pod's claims and extended resources for a node; None for a pod without either."""
     beside = _beside_devices(needs, cluster)
     if Gate.CLAIMS not in cluster.gates or not (pod.claims or beside):
         return None
@@ -57,7 +57,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
 
 
 def _beside_devices(needs: PodNeeds, cluster: Cluster) -> Scalars:
-    """The extended resources without a DeviceClass, for a pod that also asks for one with a DeviceClass."""
+    """The extended resources without a DeviceClass, for a pod that also requests one with a DeviceClass."""
     extended = tuple(each for each in needs.compute.scalars or () if "/" in each[0] and "kubernetes.io/" not in each[0])
     if not extended or Gate.EXTENDED_RESOURCES_BY_CLAIM not in cluster.gates:
         return ()

@@ -1,8 +1,8 @@
 """
 Hard topology spread constraints: kube-scheduler's PodTopologySpread.
 
-It is judged by the pod's spec without our pin: by `nodeAffinityPolicy: Honor`, which is the default, only the pinned
-node would count, and each node would pass (pkg/scheduler/framework/plugins/podtopologyspread of 1.36).
+It reads the pod's spec without our pin. With the pin and `nodeAffinityPolicy: Honor`, the default, only the pinned node
+would count, and each node would pass (pkg/scheduler/framework/plugins/podtopologyspread of 1.36).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
 def _full(
     constraint: SpreadConstraint, keys: Set[str], pod: PodRules, needs: PodNeeds, cluster: Cluster
 ) -> frozenset[str]:
-    """The domains in which one pod more is one too many. A domain without a node that counts has no pods that count."""
+    """The domains that must not get another pod. A domain without a node that counts has no pods that count."""
     counts = _domain_counts(constraint, keys, pod.namespace, needs, cluster)
     least = 0 if len(counts) < constraint.min_domains else min(counts.values(), default=0)
     room = constraint.max_skew + least - constraint.selector.matches(pod.labels)

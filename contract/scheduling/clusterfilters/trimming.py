@@ -1,9 +1,9 @@
 """
-The part of the cluster that decides about some pods, for a file from which a decision can be repeated.
+The part of the cluster that decides about some pods, for a file with which a decision can be repeated.
 
-Labels are a stranger's text, and most of them matter to no filter: each pod and namespace keeps only the labels that
-some selector asks about. Pods to which no rule applies, and volumes without a claim, are left out. For these pods the
-filters answer as they do with the whole cluster; preferences are left out. Pure.
+Labels are untrusted text, and most of them matter to no filter: each pod and namespace keeps only the labels that some
+selector uses. Pods to which no rule applies, and volumes without a claim, are left out. For these pods, the filters
+have the same results as with the whole cluster. Preferences are left out. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
 
 
 def trimmed(whole: NeighbourSnapshot, waiting: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
-    """What decides about pods with these rules, and the rules with only the labels that this needs."""
+    """The part that decides about pods with these rules, and the rules with only the labels that the part needs."""
     waiting = [replace(each, prefers=NO_PREFERENCES, controller=None) for each in waiting]
     rules = [each for each in set(waiting) if each.constrained or each.profile in whole.profiles]
     kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))
@@ -60,7 +60,7 @@ def _matters(kind: PodKind, rules: Iterable[PodRules], whole: NeighbourSnapshot)
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of the labels that selectors ask about."""
+    """The keys of the labels that selectors use."""
 
     of_pods: frozenset[str]
     of_namespaces: frozenset[str]

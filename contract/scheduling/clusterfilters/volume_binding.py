@@ -1,10 +1,10 @@
 """
-Claims and the volumes that they have or may get: kube-scheduler's VolumeBinding.
+Claims, and the volumes that they have or may get: kube-scheduler's VolumeBinding.
 
-A bound claim ties the pod to the nodes that reach its volume. A claim that waits for its first consumer takes a volume
-that is there, or has one made for the node. As the original, volumes are chosen greedily, the smallest claim first
-(pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is compared with the capacity by itself. A bound
-disk of a cloud provider is read as the CSI volume that it has become, on nodes whose CSINode says that it has.
+A bound claim ties the pod to the nodes that reach its volume. A claim that waits for its first consumer takes an
+existing volume, or has one created for the node. As in the original, volumes are chosen greedily, the smallest claim
+first (pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is compared with the capacity by itself.
+A bound disk of a cloud provider counts as the CSI volume that replaces it, on nodes whose CSINode says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Reaches = Callable[[NodeState], bool]
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """What the pod's claims ask of a node; None for a pod without claims."""
+    """The requirements of the pod's claims for a node; None for a pod without claims."""
     if not pod.volumes:
         return None
     claims: list[VolumeClaim] = []
@@ -67,7 +67,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
 
 
 def unusable(claim: VolumeClaim | None, volume: PodVolume, pod: PodRules) -> Reason | None:
-    """Why the pod cannot use what its volume names on any node; None if it can."""
+    """Why the pod cannot use the claim of its volume on any node; None if it can."""
     if claim is None:
         return Reason(Code.CLAIM, what="that does not exist")
     if claim.lost:
@@ -116,7 +116,7 @@ def _reaches(node: NodeState, volume: Volume) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """What is done on a node for claims without a volume, by the claim's namespace and name."""
+    """The plan for claims without a volume on a node, by the claim's namespace and name."""
 
     taken: Mapping[tuple[str, str], str]
     """The volume that each takes."""
@@ -125,7 +125,7 @@ class VolumePlan:
 
 
 def plan(claims: list[VolumeClaim], node: NodeState, cluster: Cluster) -> VolumePlan | Reason:
-    """Which volumes the claims take on the node, and for which one is made; or why that is not possible."""
+    """The volumes that the claims take on the node, and the claims that get a new one; or why that is impossible."""
     if any(claim.selected_node is not None and claim.selected_node != node.name for claim in claims):
         return _NOT_MADE
     making = [claim for claim in claims if claim.selected_node is not None]

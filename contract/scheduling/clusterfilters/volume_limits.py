@@ -1,9 +1,9 @@
 """
 How many volumes a node can have attached: kube-scheduler's NodeVolumeLimits.
 
-CSI volumes are counted by driver and handle, those of unbound claims as volumes to be made. A volume that is attached
-to the node and that no pod there uses counts twice for a pod that brings it, as in the original. Disks of cloud
-providers count as the CSI volumes that they have become.
+CSI volumes are counted by driver and handle, those of unbound claims as volumes to create. As in the original, a volume
+that is attached to the node and that no pod there uses counts twice for a new pod that uses it. Disks of cloud
+providers count as the CSI volumes that replace them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def limits_of(node: str, cluster: Cluster) -> Mapping[str, int]:
 
 
 def _is_foreign(pod: PodKind, cluster: Cluster) -> bool:
-    """Whether a claim has the name of the one made for the pod, but belongs to somebody else."""
+    """Whether a claim has the name of the one created for the pod, but a different owner."""
     made = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes if each.ephemeral)
     return any(claim is not None and claim.controller != pod.uid for claim in made)
 

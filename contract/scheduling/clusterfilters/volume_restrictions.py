@@ -19,7 +19,7 @@ _READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """What the pod cannot share; None if there is nothing."""
+    """The check of the volumes that the pod cannot share; None if there are none."""
     named = {each.claim for each in pod.volumes if not each.ephemeral}
     claims = {name: cluster.storage.claims.get((pod.namespace, name)) for name in named}
     if None in claims.values():

@@ -1,7 +1,7 @@
 """
 Volumes that carry the labels of a zone or region: kube-scheduler's VolumeZone.
 
-Such labels are what volumes had before they named nodes. A node without any of these labels is in no zone, and passes.
+Volumes had such labels before they had node affinity. A node without any of these labels is in no zone, and passes.
 """
 
 from __future__ import annotations

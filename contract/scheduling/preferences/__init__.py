@@ -1,10 +1,11 @@
 """
-What a pod prefers, among nodes that are equally good for its share: kube-scheduler's scores, one module for a plugin.
+A pod's preferences among nodes that are equally good for its share: kube-scheduler's scores, one module per plugin.
 
-Each module has `scores`: a pod, the cluster and some nodes in, and out one number from 0 to 100 for each node; None
-where the plugin has nothing to say. `PLUGINS` has the weights of kube-scheduler's default profile. The nodes stand for
-those that pass its filters: it normalises scores over them. Its other scores are about resources and images, which the
-engine judges or nobody. Pure, and written to be read alongside the originals (`scoring.go` of each plugin in 1.36).
+Each module has a function `scores`. It takes a pod, the cluster and some nodes, and returns a number from 0 to 100 for
+each node; None if the plugin does not concern the pod. `PLUGINS` has the weights of kube-scheduler's default profile.
+The nodes stand for those that pass its filters, over which it normalises scores. Its other scores are about resources,
+which the engine scores, and images, which nothing here scores. Pure, and structured like the originals (`scoring.go` of
+each plugin in 1.36).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What admission sees of a write, and what an admission plugin is.
+The attributes of a write that admission reads, and the interface of an admission plugin.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Attributes:
 
 
 class Plugin(Protocol):
-    """One step of admission. Either method refuses by raising `ApiError`."""
+    """One step of admission. Both methods raise `ApiError` to refuse the write."""
 
     def mutate(self, attributes: Attributes) -> None: ...
 

@@ -57,7 +57,7 @@ class Authorizer:
         self._remembered = functools.lru_cache(maxsize=4096)(self._find)
 
     def check(self, request: Request) -> None:
-        """Raises 403 in the words of a real API server."""
+        """Raises 403 with the message of a real API server."""
         asked = question_of(request)
         if not self.allows(request.user, asked):
             raise errors.forbidden(request.kind, request.name, denial(request.user, asked))
@@ -70,7 +70,7 @@ class Authorizer:
         return any(_names(rule, asked) for rule in found)
 
     def _find(self, _: tuple[int, ...], name: str, groups: tuple[str, ...], sort: Question) -> tuple[JSON, ...]:
-        """The user's rules about questions of this sort, for any object."""
+        """The user's rules for questions of this sort, about any object."""
         return tuple(rule for rule in self.rules(User(name, groups), sort.namespace) if _covers(rule, sort))
 
     def rules(self, user: User, namespace: str) -> Iterator[JSON]:
@@ -93,7 +93,7 @@ class Authorizer:
 
 
 def denial(user: User, asked: Question) -> str:
-    """What follows `is forbidden: `."""
+    """The text that follows `is forbidden: ` in the message."""
     resource = asked.resource + (f"/{asked.subresource}" if asked.subresource else "")
     where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
     return f'User "{user.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}" {where}'
@@ -129,7 +129,7 @@ def _covers(rule: JSON, asked: Question) -> bool:
 
 
 def _names(rule: JSON, asked: Question) -> bool:
-    """Whether a rule that covers a question covers it for the object that it names."""
+    """Whether a rule that covers a question also covers the object that the question names."""
     names = rule.get("resourceNames")
     return bool(asked.path) or not names or asked.name in names
 
@@ -205,7 +205,7 @@ def default_objects() -> Iterator[tuple[str, JSON]]:
 
 
 class Reviews:
-    """The kinds that are questions: answered when created, never stored."""
+    """The kinds that are questions. The server answers them when they are created, and never stores them."""
 
     def __init__(self, authorizer: Authorizer, authenticate: Callable[[str], User | None]) -> None:
         """`authenticate` gives a token's user, None for an unknown token."""

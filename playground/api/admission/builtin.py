@@ -201,7 +201,7 @@ class RuntimeClasses(Validating):
 
 
 class Defaulting(Validating):
-    """What built-in plugins added gets its defaults before the first webhook sees it."""
+    """Fills in the defaults of the fields that built-in plugins added, before the first webhook sees the object."""
 
     def mutate(self, attributes: Attributes) -> None:
         if attributes.object is not None and not attributes.request.subresource:

@@ -26,7 +26,7 @@ class LimitRanger:
         self._store = store
 
     def mutate(self, attributes: Attributes) -> None:
-        """Give containers the amounts that they do not name, and note it on the pod."""
+        """Fill in the amounts that containers do not set, and record that in an annotation of the pod."""
         pod = _new_pod(attributes)
         if pod is None:
             return
@@ -37,13 +37,13 @@ class LimitRanger:
                     given = _fill(container, kind, item.get(default) or {})
                     if given:
                         notes.append(f"{', '.join(given)} {kind[:-1]} for {what} {container.get('name', '')}")
-            if notes:  # each LimitRange writes its own in place of the one before
+            if notes:  # each LimitRange overwrites the note of the one before it
                 metadata = pod.setdefault("metadata", {})
                 note = f"LimitRanger plugin set: {'; '.join(notes)}"
                 metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: note}
 
     def validate(self, attributes: Attributes) -> None:
-        """Refuse a pod that goes beyond the bounds."""
+        """Refuse a pod that exceeds the bounds."""
         pod = _new_pod(attributes)
         if pod is None:
             return

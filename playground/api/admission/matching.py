@@ -1,5 +1,5 @@
 """
-Whether a webhook or a policy is about a write: rules, selectors, match conditions.
+Whether a webhook or a policy applies to a write: rules, selectors, match conditions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from playground.api.store.store import Store
 
 
 class Unevaluable(Exception):
-    """A condition has no value for this request, and none of the others is false."""
+    """A condition cannot be evaluated for this request, and no other condition is false."""
 
 
 def matches_rules(rules: Iterable[JSON], attributes: Attributes) -> bool:
@@ -29,7 +29,7 @@ def _matches_rule(rule: JSON, attributes: Attributes) -> bool:
 
 
 def concerns(rule: JSON, operation: str, kind: Kind, subresource: str) -> bool:
-    """Whether a rule is about writes of this sort, for any object."""
+    """Whether a rule applies to writes of this sort, for any object."""
     if not _has(rule.get("operations"), operation):
         return False
     if not (_has(rule.get("apiGroups"), kind.group) and _has(rule.get("apiVersions"), kind.version)):
@@ -96,7 +96,7 @@ def cel_variables(attributes: Attributes, store: Store) -> dict[str, Any]:
 
 
 class Conditions:
-    """`matchConditions`: all must be true. One that is false decides, even alongside one that fails."""
+    """`matchConditions`: all must be true. A false condition decides, even if another condition cannot be evaluated."""
 
     def __init__(self, conditions: Iterable[Mapping[str, Any]]) -> None:
         self._conditions = tuple(conditions)
@@ -107,7 +107,7 @@ class Conditions:
         return self.hold_in(expressions.Evaluation(cel_variables(attributes, store)))
 
     def hold_in(self, evaluation: expressions.Evaluation) -> bool:
-        """The same over variables that other expressions read too."""
+        """The same, with variables that other expressions read too."""
         failures = []
         for condition in self._conditions:
             value = evaluation.value(condition["expression"])

@@ -1,9 +1,9 @@
 """
-ValidatingAdmissionPolicy: CEL rules in the cluster itself, with the bindings that put them to use.
+ValidatingAdmissionPolicy: CEL rules that the API server evaluates itself, and the bindings that enable them.
 
 The match rules, match conditions, variables, params by name, validations and the actions Deny and Warn are those of
-admissionregistration.k8s.io/v1. The variable `authorizer` and params chosen by selector are not there: an expression
-that uses them fails, and the failure policy decides.
+admissionregistration.k8s.io/v1. The variable `authorizer` and params chosen by selector are not implemented: an
+expression that uses them fails, and the failure policy decides.
 """
 
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ from playground.api.store.store import Store
 _GROUP = "admissionregistration.k8s.io"
 _POLICIES, _BINDINGS = f"validatingadmissionpolicies.{_GROUP}", f"validatingadmissionpolicybindings.{_GROUP}"
 _EXEMPT = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-"""Kinds that no policy judges, so that a policy that refuses everything can be removed. Webhook configurations are
-judged."""
+"""Kinds to which no policy applies, so that a policy that refuses everything can be removed. Policies do apply to
+webhook configurations."""
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
@@ -130,7 +130,7 @@ class Policies(Validating):
                 yield finding
 
     def _add_params(self, spec: JSON, binding: JSON, attributes: Attributes, variables: dict[str, Any]) -> str | None:
-        """Put the object that the binding refers to under `params`; returns what is wrong if it does not exist."""
+        """Set `params` to the object that the binding refers to. Returns an error message if it does not exist."""
         about = spec.get("paramKind")
         if not about:
             return None
@@ -147,7 +147,7 @@ class Policies(Validating):
 
 
 def _add_values(definitions: Any, evaluation: expressions.Evaluation) -> None:
-    """The policy's own variables, each of which may use the ones before it. A failed one is absent."""
+    """Add the policy's variables. Each may use the ones before it. A variable that fails is left out."""
     found: dict[str, Any] = {}
     evaluation.put("variables", found)
     for definition in definitions:

@@ -1,9 +1,9 @@
 """
-ResourceQuota: what a namespace may hold, checked and counted in one step with the storing.
+ResourceQuota: the limits of a namespace, checked and counted in the same step that stores the object.
 
-A real API server reserves usage in `status.used` before it stores; here a lock is held from the check to the commit,
-which clients cannot distinguish. Of scopes, only those of priority classes are evaluated: a quota with another scope
-counts everything.
+A real API server reserves usage in `status.used` before it stores. Here a lock is held from the check to the commit;
+clients cannot see a difference. Only scopes of priority classes are evaluated: a quota with another scope counts
+everything.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _COUNTED = ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims
 
 
 def pod_usage(pod: JSON) -> Usage:
-    """What a pod uses of a quota, under every name that a quota may use for it."""
+    """The amounts of a quota that a pod uses, under every name that a quota may have for them."""
     usage: Usage = {"pods": Fraction(1), "count/pods": Fraction(1)}
     if dig(pod, "status", "phase") in _FINISHED:
         return {"count/pods": Fraction(1)}
@@ -85,7 +85,7 @@ def usage_of(kind: Kind, value: JSON) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one object uses, and a pod's priority class: empty if it names none, None for other objects."""
+    """The amounts that one object uses, and a pod's priority class: empty if it names none, None for other objects."""
 
     usage: Usage
     priority: str | None = None
@@ -97,7 +97,7 @@ def counted(kind: Kind, value: JSON) -> Counted:
 
 
 def covers(quota: JSON, priority: str | None) -> bool:
-    """Whether the quota counts an object, by the priority classes that its selector names; by none it counts all."""
+    """Whether the quota's selector of priority classes includes the object. Without a selector, it includes all."""
     expressions = dig(quota, "spec", "scopeSelector", "matchExpressions") or ()
     return all(_selects(each, priority) for each in expressions if each["scopeName"] == "PriorityClass")
 
@@ -111,7 +111,7 @@ def _selects(expression: JSON, priority: str | None) -> bool:
 
 
 class Quotas:
-    """Counts what namespaces with a quota hold. `save` stores a quota's new status."""
+    """Counts the usage of namespaces with a quota. `save` stores a quota's new status."""
 
     def __init__(self, *, store: Store, save: Callable[[JSON, JSON], None]) -> None:
         self._store = store
@@ -122,7 +122,7 @@ class Quotas:
 
     @contextlib.contextmanager
     def admit(self, attributes: Attributes) -> Iterator[None]:
-        """Around the storing of a new object. Raises 403 when it would exceed a quota."""
+        """A context in which to store a new object. Raises 403 if the object would exceed a quota."""
         kind, value, namespace = attributes.kind, attributes.object, attributes.namespace
         if not kind.namespaced or value is None or not self._store.scan(QUOTAS.key, namespace):
             yield
@@ -180,7 +180,7 @@ class Quotas:
                 self._count(namespace, value["metadata"]["uid"], usage)
 
     def reload(self) -> None:
-        """Count everything again, after the store went back to another state."""
+        """Count everything again, after the store was restored to another state."""
         with self._lock:
             self._held.clear()
             self._total.clear()
@@ -213,7 +213,7 @@ class Quotas:
             )
 
     def _used(self, namespace: str, quota: JSON) -> Usage:
-        """What the objects that the quota counts use together; one with a selector is added up each time."""
+        """The total usage of the objects that the quota counts. With a selector, it is summed on each call."""
         if not dig(quota, "spec", "scopeSelector"):
             return self._total.get(namespace) or Usage()
         total = Usage()

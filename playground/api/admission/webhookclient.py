@@ -1,5 +1,5 @@
 """
-How a webhook is reached: the address behind its Service, TLS against its CA bundle, one POST on a kept connection.
+Calls a webhook: the address behind its Service, TLS with its CA bundle, one POST on a connection that is kept open.
 """
 
 import base64
@@ -61,7 +61,7 @@ class WebhookClient:
             try:
                 return pool.urlopen("POST", target, body=body, headers=headers, timeout=limit, retries=False)
             except urllib3.exceptions.ProtocolError as failure:
-                # A kept connection that the webhook closed while we wrote: it never saw the request.
+                # The webhook closed a kept connection while we wrote to it, so it never saw the request.
                 closed = any(isinstance(part, http.client.RemoteDisconnected) for part in failure.args)
                 if not closed or attempt == 2:
                     raise CallFailed(f'failed to call webhook: Post "{url}": EOF') from None
@@ -139,7 +139,7 @@ class WebhookClient:
 
 
 def _words(failure: Exception, pool: urllib3.HTTPSConnectionPool) -> str:
-    """Why there is no answer, as an API server says it; people and `check` look for this text."""
+    """Why there is no response, in the words of a real API server, for which people and `check` look."""
     if isinstance(failure, urllib3.exceptions.NewConnectionError):  # it counts as a timeout in every case
         refused = isinstance(failure.__cause__, ConnectionRefusedError)
         return f"dial tcp {pool.host}:{pool.port}: connect: connection refused" if refused else str(failure)

@@ -1,5 +1,5 @@
 """
-Mutating and validating webhooks: which are asked about a write, what they receive, what their answer does.
+Mutating and validating webhooks: which ones a write calls, the review that they get, and the effect of their response.
 
 Matching, order, reinvocation, failure policy and the wording of refusals are those of a real API server. A
 `WebhookCaller` delivers reviews to webhooks.
@@ -40,20 +40,20 @@ class _Hook:
 
 
 class Webhooks:
-    """The admission plugin that asks webhooks."""
+    """The admission plugin that calls webhooks."""
 
     def __init__(
         self, *, store: Store, caller: WebhookCaller, again: Callable[[Attributes], None] = lambda attributes: None
     ) -> None:
-        """`again`: the built-in plugins that run again where a webhook changed the object."""
+        """`again`: the built-in plugins that run again after a webhook has changed the object."""
         self._store = store
         self._caller = caller
         self._again = again
 
     def mutate(self, attributes: Attributes) -> None:
         """
-        Ask the mutating webhooks in order; then those that requested it again, if a later one changed the object, or a
-        built-in plugin that ran again.
+        Call the mutating webhooks in order. Then call those with reinvocation again, if a later webhook or a built-in
+        plugin that ran again has changed the object.
         """
         changed = False
         reinvoke: set[tuple[str, int]] = set()
@@ -78,7 +78,7 @@ class Webhooks:
             self._ask(hook, attributes)
 
     def _asked(self, resource: str, attributes: Attributes) -> Iterator[_Hook]:
-        """The hooks that match, each judged against the object as it is when its turn comes."""
+        """The hooks that match. Each is matched against the object as it is when its turn comes."""
         if attributes.kind.group == _GROUP:
             return
         configurations, _ = self._store.ordered(resource)
@@ -123,7 +123,7 @@ class Webhooks:
         return _applied(patch, value)
 
     def _ask(self, hook: _Hook, attributes: Attributes) -> JSON | None:
-        """The hook's answer; None when it could not answer and its failure policy is Ignore. Raises its refusal."""
+        """The hook's response; None if the call failed and its failure policy is Ignore. Raises the hook's refusal."""
         review = review_of(attributes)
         try:
             answer = self._caller.call(hook.spec, review)
@@ -155,7 +155,7 @@ def _applied(patch: jsonpatch.JsonPatch, value: JSON) -> JSON:
 
 
 def _decoded(kind: Kind, value: JSON) -> JSON:
-    """A patched object as the API server understands it: unknown fields go, wrong types end the request."""
+    """Decode a patched object: unknown fields are dropped, and a wrong type fails the request."""
     if kind.custom is not None:
         return value
     try:
@@ -199,7 +199,7 @@ def _refusal(name: str, status: JSON) -> errors.ApiError:
 
 
 def review_of(attributes: Attributes) -> JSON:
-    """The AdmissionReview that a webhook is sent."""
+    """The AdmissionReview to send to a webhook."""
     request, kind = attributes.request, attributes.kind
     about = {"group": kind.group, "version": kind.version}
     body = attributes.object if attributes.object is not None else attributes.old

@@ -1,7 +1,7 @@
 """
-The bytes of bodies: what a request's mean, and what an answer's are in the form that the client accepts.
+Decodes the bodies of requests, and encodes those of responses in a form that the client accepts.
 
-There is no connection here: a socket may carry the bytes, or a program that holds both ends, and clients see the same.
+There is no connection here: the bytes can travel by a socket or in one program, and clients see the same.
 """
 
 import json
@@ -49,7 +49,7 @@ def answer(
     accept: str,
     user: User,
 ) -> Response:
-    """Serve any request but a watch. A refusal is an answer. The body handed in is taken over."""
+    """Serve any request except a watch. A refusal is a response too. The server may change the given body."""
     if method == "GET" and path.rstrip("/") in ("/api", "/apis") and "APIGroupDiscoveryList" in accept:
         return Response(200, discovery.aggregated(path, api.kinds.all()))
     found = api.handle(method, path, query=query, body=body, content_type=content_type, user=user)

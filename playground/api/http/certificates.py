@@ -1,7 +1,8 @@
 """
 The server's own CA: its serving certificate, and client certificates for users.
 
-Made for every server and kept in memory; nothing is trusted beyond the process's life. Not for any other use.
+Each server creates its own CA and keeps it in memory, so its certificates are useless after the process ends. Do not
+use it for anything else.
 """
 
 import datetime
@@ -16,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from playground.api.kinds.values import User
 
 _VALID = datetime.timedelta(days=30)
-_SLACK = datetime.timedelta(hours=1)  # clocks of the two sides may differ
+_SLACK = datetime.timedelta(hours=1)  # the clocks of client and server may differ
 
 
 class Authority:

@@ -1,8 +1,8 @@
 """
-One HTTP connection: who asks, what the head says, and how the answer is framed.
+One HTTP connection: authentication, headers, and the framing of the response.
 
-It decides nothing. Headers that only matter to the connection (Authorization, Warning, chunked transfer) end here; what
-the bytes between them mean is the business of `answers`.
+It decides nothing. It handles the headers that concern the connection only (Authorization, Warning, chunked transfer).
+The module `answers` reads and writes the bodies.
 """
 
 import http
@@ -22,7 +22,7 @@ _BODY_BYTES = 3 * 1024 * 1024  # a real API server refuses larger requests
 
 
 class Backend(Protocol):
-    """What the listener hands to its connections."""
+    """The values that the listener passes to its connections."""
 
     api: Api
     recorded: dict[str, bytes]
@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         return found
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent: the caller sees the answer, and tests read no log."""
+        """Log nothing: the caller sees the response, and tests read no log."""
 
     def handle_one_request(self) -> None:
         try:
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
             answer = Response(refusal.code, refusal.status())
         except (ConnectionError, ssl.SSLError, TimeoutError):
             raise
-        except Exception as bug:  # a fault of the server's own must reach the client as one, and the log whole
+        except Exception as bug:  # an internal error must reach the client as such, and the log with its traceback
             logging.getLogger(__name__).exception("request failed")
             answer = Response(500, errors.internal(f"{type(bug).__name__}: {bug}").status())
         self._send(answer)
@@ -113,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         self._head(answer.code, media, answer.warnings, f"Content-Length: {len(content)}", content)
 
     def _head(self, code: int, media: str, warnings: list[str], framing: str, content: bytes) -> None:
-        """The head and what follows it, in one write: two would wait for each other on the wire."""
+        """Send the head and the bytes after it in one write: a second write would wait for an acknowledgement."""
         lines = [
             f"HTTP/1.1 {code} {http.HTTPStatus(code).phrase if code in _CODES else 'Unknown'}",
             f"Content-Type: {media}",
@@ -129,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
     def _watch(self, path: str, query: dict[str, str], user: User) -> None:
         accept = self.headers.get("Accept", "")
         watch, lines = answers.open_watch(self.backend.api, path, query=query, accept=accept, user=user)
-        self.close_connection = True  # the stream's end is the connection's end: simplest for either side
+        self.close_connection = True  # the stream ends with the connection, which is simplest for both sides
         try:
             self._head(200, answers.JSON_MEDIA, [], "Transfer-Encoding: chunked", b"")
             for line in lines:

@@ -1,8 +1,8 @@
 """
-Acting as somebody else: kubectl's `--as`, `--as-group` and `--as-uid`, as headers of a request.
+Impersonation: kubectl's `--as`, `--as-group` and `--as-uid`, as headers of a request.
 
-Who asks must be allowed to impersonate each of them; after that the request is the other user's in all respects. The
-rules and words are those of a real API server.
+The user must have the permission to impersonate each of them. After that, the server treats the request as the other
+user's. The rules and messages are those of a real API server.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _GROUP_OF_IDENTITIES = "authentication.k8s.io"
 
 
 def effective(user: User, headers: Message, authorizer: Authorizer) -> User:
-    """Whose request it is: the user's own without these headers. Raises `ApiError` 403, or 500 without a name."""
+    """The user to impersonate; without these headers, `user` itself. Raises `ApiError` 403, or 500 without a name."""
     name = headers.get(_USER, "")
     groups = tuple(headers.get_all(_GROUP) or ())
     extra = dict(_extra(headers))
@@ -57,7 +57,7 @@ def _questions(name: str, groups: tuple[str, ...], extra: dict[str, tuple[str, .
 
 
 def _groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that were named, and the one of all users who have a name."""
+    """The groups that the headers name, and the group of all users who are, or are not, authenticated."""
     if name == ANONYMOUS:
         return tuple(dict.fromkeys((*groups, _UNAUTHENTICATED)))
     return groups if _UNAUTHENTICATED in groups else tuple(dict.fromkeys((*groups, _AUTHENTICATED)))

@@ -1,7 +1,8 @@
 """
-What is in the messages that kubectl sends, by the field numbers of the published `generated.proto`.
+The fields of the messages that kubectl sends, by the field numbers of the published `generated.proto`.
 
-Only kinds that `kubectl create` makes, reviews and options; of a pod, what `kubectl create deployment` can say of it.
+Only reviews, options and the kinds that `kubectl create` makes. A pod has the fields that `kubectl create deployment`
+can set.
 """
 
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ _DELETE: Shape = {
 }
 _ACCESS: Shape = {1: _message("resourceAttributes", _RESOURCE), 2: _message("nonResourceAttributes", _NON_RESOURCE)}
 _METADATA = _message("metadata", _META)
-_STATUS = Field("status", "ignored")  # the server sets its own
+_STATUS = Field("status", "ignored")  # the server sets its own value
 _PORT: Shape = {1: Field("name"), 3: Field("containerPort", "int"), 4: Field("protocol")}
 _CONTAINER: Shape = {
     1: Field("name"),

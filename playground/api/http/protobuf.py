@@ -1,5 +1,5 @@
 """
-The few request bodies that kubectl always sends as protobuf: reviews, and what it creates.
+The few request bodies that kubectl always sends as protobuf: reviews, and the objects that it creates.
 
 Reading only, by the tables of `messages`. A kind that is not in them is refused with 415; every answer is JSON.
 """
@@ -47,14 +47,14 @@ _MAPS = {
 
 
 def _unread(kind: str) -> ApiError:
-    """A refusal with what works: kubectl shows it to a user who made no mistake."""
+    """A refusal that says what works instead. kubectl shows it to users, who made no mistake."""
     refusal = unsupported_media_type(_ACCEPTED)
     hint = f" (the playground reads no {kind[:64]} as protobuf: add `--dry-run=client -o yaml | kubectl apply -f -`)"
     return ApiError(refusal.code, refusal.reason, refusal.message + (hint if kind else ""), {})
 
 
 def _read(content: bytes, shape: Shape) -> JSON:
-    """A message. A field that the shape does not name may only be zero: nothing that was sent is passed over."""
+    """Read a message. A field that the shape does not name must be zero, so that no sent value is ignored."""
     value: JSON = {}
     for number, part in _fields(content):
         field = shape.get(number)

@@ -59,7 +59,7 @@ class _Listener(ThreadingHTTPServer):
                     self._open.discard(wrapped)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A broken connection ends only its own thread; no client is left to be told."""
+        """Ignore a broken connection. It ends only its own thread, and the client is gone."""
 
     def drop_connections(self) -> None:
         with self._open_lock:
@@ -69,7 +69,7 @@ class _Listener(ThreadingHTTPServer):
 
 
 class HttpsServer:
-    """Serves an `Api`. Users get in with a token from `token()` or a certificate from `client_certificate()`."""
+    """Serves an `Api`. Users authenticate with a token from `token()` or a certificate from `client_certificate()`."""
 
     def __init__(self, api: Api, *, port: int = 0, host: str = "127.0.0.1") -> None:
         self.api = api
@@ -108,7 +108,7 @@ class HttpsServer:
         self._thread.start()
 
     def interrupt(self) -> None:
-        """Cut every connection, as a crash does: requests in progress may be carried out, and are not answered."""
+        """Cut every connection, as a crash does. Requests in progress may still be processed, but get no response."""
         self._listener.drop_connections()
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class HttpsServer:
         self._listener.drop_connections()
 
     def token(self, user: User) -> str:
-        """The bearer token of a user; always the same one."""
+        """The bearer token of a user. Every call returns the same one."""
         key = (user.name, tuple(user.groups), tuple(sorted(user.extra.items())))
         with self._lock:
             if key not in self._tokens:
@@ -131,7 +131,7 @@ class HttpsServer:
             return self._tokens[key]
 
     def issue(self, user: User, until: float) -> str:
-        """A new bearer token of a user, which ends."""
+        """A new bearer token of a user, which expires."""
         token = secrets.token_urlsafe(24)
         self._ends[token] = until
         self._users[token] = user

@@ -1,3 +1,3 @@
 """
-The kinds that the API server knows and what every request is made of: values, requests, refusals, defaults, discovery.
+The kinds that the API server serves, and the parts of every request: values, requests, errors, defaults, discovery.
 """

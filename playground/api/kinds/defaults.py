@@ -1,8 +1,8 @@
 """
 Defaults, as the versioned decoders of a real API server fill them in.
 
-They are applied to a decoded body, and again to what every mutating webhook returned. Applying them twice changes
-nothing.
+They are applied to a decoded body, and again to the object that each mutating webhook returns. Applying them twice
+changes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -214,7 +214,7 @@ def _limit_range(value: JSON) -> None:
             canonicalize_at(item, amounts)
         if item.get("type") != "Container":
             continue
-        # A `max` is a default too, and a default is a request.
+        # A LimitRange's `max` is also its default limit, and a default limit is also a default request.
         default = {**(item.get("max") or {}), **(item.get("default") or {})}
         asked = {**(item.get("min") or {}), **default, **(item.get("defaultRequest") or {})}
         item.update({key: amounts for key, amounts in (("default", default), ("defaultRequest", asked)) if amounts})

@@ -1,7 +1,8 @@
 """
-What a client reads before it does anything else: which groups, versions and kinds there are.
+Discovery: the groups, versions and kinds of the server. Clients read it first.
 
-Both forms are served: the old one, a request per group, and the aggregated one of Kubernetes 1.30, all in two requests.
+Both forms are served: the old one with one request per group, and the aggregated one of Kubernetes 1.30 with two
+requests in all.
 """
 
 from collections.abc import Iterable, Iterator

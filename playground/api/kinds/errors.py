@@ -154,12 +154,12 @@ def modified(kind: Kind, name: str) -> ApiError:
 
 
 def unspecific(message: str) -> ApiError:
-    """500 without a reason: a real API server's answer to a mistake without a refusal of its own."""
+    """500 without a reason: a real API server's response to a mistake for which it has no specific error."""
     return ApiError(500, "", message)
 
 
 def patched_to_nonsense(value: JSON, why: str) -> ApiError:
-    """422 for a patch whose result is no object of the kind. The message names neither, as a real one's does not."""
+    """422 for a patch whose result is not an object of the kind. As on a real server, the message names neither."""
     problem = invalid_field("patch", json.dumps(value, separators=(",", ":"), ensure_ascii=False), why)
     details = {"causes": [problem.cause()]}
     return ApiError(422, "Invalid", f' "" is invalid: {problem}', details)
@@ -185,12 +185,12 @@ UNHANDLED = " cannot be handled as a "
 
 
 def unhandled(kind: Kind, found: str, why: str) -> ApiError:
-    """400 for a body that is not, or not rightly, an object of the kind."""
+    """400 for a body that is not a valid object of the kind."""
     return bad_request(f'{found} in version "{kind.version}"{UNHANDLED}{kind.name}: {why}')
 
 
 def invalid(kind: Kind, name: str, errors: Sequence[FieldError], *, resource: bool = False) -> ApiError:
-    """422 with every field error as a cause; a few of these speak of the resource and not of the kind."""
+    """422 with every field error as a cause. For a few kinds, the message names the resource instead of the kind."""
     texts = [str(error) for error in errors]
     listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     subject = f"{kind.name}.{kind.group}" if kind.group else kind.name

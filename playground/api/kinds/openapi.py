@@ -1,5 +1,5 @@
 """
-As much OpenAPI as makes kubectl trust the server with validation: paths that take `fieldValidation`, and no schemas.
+The OpenAPI that kubectl needs to leave validation to the server: paths that take `fieldValidation`, without schemas.
 
 kubectl looks a kind up among the PATCH operations. Where it finds the parameter it leaves validation to the server;
 where it finds no schema for a strategic merge patch it uses the Go types that it was built with, which are the same.

@@ -83,7 +83,7 @@ def _split(parts: list[str]) -> tuple[str, str, list[str]]:
 
 
 def _namespace(group: str, rest: list[str]) -> tuple[str, list[str]]:
-    """Take `namespaces/<ns>` off the front, unless the namespace itself is what the path is about."""
+    """Remove the prefix `namespaces/<ns>`, unless the path names the namespace itself."""
     if rest[0] != NAMESPACES.plural or len(rest) < 3:
         return "", rest
     if not group and len(rest) == 3 and rest[2] == "status":

@@ -1,5 +1,5 @@
 """
-What the server sets on an object itself, before it stores it: system fields, what a subresource may change, generation.
+The fields that the server sets before it stores an object: system fields, a subresource's fields, generation.
 
 The rules are those of the `PrepareForCreate` and `PrepareForUpdate` strategies of a real API server.
 """
@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from playground.api.kinds.kinds import Kind
 from playground.api.kinds.values import JSON, timestamp
 
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels and no digits that look like one: no words by accident
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # without vowels and similar digits: no accidental words
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "namespace")
 _STATUS_AT_CREATE = ("nodes",)
-"""Kinds whose creator may bring a status: a kubelet registers its node with one."""
+"""Kinds that may be created with a status: a kubelet registers its node with one."""
 _OWN_LABELS_ON_STATUS = ("apps", "batch")
 
 
@@ -71,7 +71,7 @@ def _pod(value: JSON) -> None:
 
 
 def _without_empty(spec: JSON) -> None:
-    """An empty list is stored as none at all, so that a pod whose last gate went has no gates."""
+    """Remove empty lists, so that a pod whose last scheduling gate was removed has no field for gates."""
     for field in [field for field, part in spec.items() if part == [] and field != "containers"]:
         del spec[field]
 
@@ -179,7 +179,7 @@ _OF_SUBRESOURCE: Mapping[str, Callable[[Kind, JSON, JSON], JSON]] = {
 
 
 def _desired(kind: Kind, value: JSON) -> JSON:
-    """What `metadata.generation` counts the changes of."""
+    """The part of an object whose changes `metadata.generation` counts."""
     if kind.custom is None and "spec" in value:
         return {"spec": value["spec"]}
     ignored = {"metadata", "status"} if kind.status else {"metadata"}

@@ -19,14 +19,14 @@ JSON: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class User:
-    """The user of a request, from an authenticator, before any authorization."""
+    """The user of a request, as the authenticator found it, before authorization."""
 
     name: str
     groups: tuple[str, ...] = ()
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def authenticated(self) -> "User":
-        """With the groups that every authenticated user and every service account is in."""
+        """The user with the groups of all authenticated users and, for a service account, of service accounts."""
         groups = [*self.groups]
         parts = self.name.split(":")
         if self.name.startswith("system:serviceaccount:") and len(parts) == 4:
@@ -50,7 +50,7 @@ def copy_json(value: Any) -> Any:
     """A deep copy of a JSON value.
 
     `marshal` is several times faster than `copy.deepcopy`. It refuses subclasses of the builtin types, which callers in
-    the same process may hand in; those take the way through JSON text, as they would over HTTP.
+    the same process may pass. Such values are copied through JSON text, as they would be over HTTP.
     """
     try:
         return marshal.loads(marshal.dumps(value))

@@ -1,7 +1,7 @@
 """
 Validation of ResourceClaims (resource.k8s.io/v1): the rules for programs that allocate them.
 
-The spec never changes. An allocation is set or removed, and not changed; only an allocated claim may be reserved.
+The spec never changes. An allocation can be set or removed, but not changed. Only an allocated claim can be reserved.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def _requests(value: JSON) -> list[JSON]:
 
 
 def _names(request: JSON) -> list[object]:
-    """By which an allocation may name the request: those of its alternatives where it has some."""
+    """The names by which an allocation may refer to the request: those of its alternatives if it has any."""
     alternatives = request.get("firstAvailable") or []
     name = request.get("name")
     return [f"{name}/{each.get('name')}" for each in alternatives] or [name]

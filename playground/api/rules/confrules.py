@@ -1,7 +1,7 @@
 """
-The validation of what configures the API server itself: webhook configurations and CustomResourceDefinitions.
+Validation of the objects that configure the API server: webhook configurations and CustomResourceDefinitions.
 
-A mistake in one of these is found when it is applied and not when the first pod is created.
+It finds a mistake in one of them when the object is applied, and not only when the first pod is created.
 """
 
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ def binding(value: JSON) -> list[FieldError]:
 
 
 def redefinition(old: JSON, new: JSON) -> list[FieldError]:
-    """A changed CustomResourceDefinition: no version goes in which objects may be stored."""
+    """A changed CustomResourceDefinition: a version in which objects may be stored must stay."""
     named = {version.get("name") for version in (new.get("spec") or {}).get("versions") or ()}
     stored = (old.get("status") or {}).get("storedVersions") or ()
     return definition(new) + [

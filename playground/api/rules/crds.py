@@ -16,7 +16,7 @@ from playground.api.store.store import Store
 
 
 def kinds_of(definition: JSON) -> list[Kind]:
-    """A kind per served version; the one that clients prefer comes first, independent of the stored one."""
+    """One kind for each served version. The version that clients prefer comes first, whichever version is stored."""
     spec, names = definition["spec"], definition["spec"]["names"]
     versions = sorted((v for v in spec["versions"] if v.get("served")), key=lambda v: preference(v["name"]))
     return [
@@ -72,7 +72,7 @@ def established(definition: JSON, now: float) -> JSON:
 
 
 class Definitions:
-    """Keeps what is served in step with the definitions in the store."""
+    """Keeps the served kinds up to date with the definitions in the store."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Definitions:
             self._save(new, established(new, self._clock()))
 
     def reload(self) -> None:
-        """Serve exactly what the store defines now, after it went back to another state."""
+        """Serve exactly the kinds that the store defines now, after it was restored to another state."""
         defined = {
             (each["spec"]["group"], each["spec"]["names"]["plural"]): each for each in self._store.scan(CRDS.key)
         }
@@ -122,7 +122,7 @@ def schema_of(kind: Kind) -> JSON:
 
 
 def decode(kind: Kind, value: JSON) -> tuple[JSON, list[str]]:
-    """A custom object without what its schema does not name, with its defaults; and the paths of what was dropped."""
+    """A custom object with its defaults and without unknown fields; and the paths of the fields that were dropped."""
     schema = schema_of(kind)
     value = copy_json(value)
     dropped = schemas.prune(schema, value)
@@ -150,5 +150,5 @@ def report_unknown(request: Request, fields: list[str]) -> None:
 
 
 def problems(kind: Kind, value: JSON, old: JSON | None = None) -> list[FieldError]:
-    """What does not fit the schema."""
+    """The errors of an object that does not match the schema."""
     return schemas.validate(schema_of(kind), value, old)

@@ -13,7 +13,7 @@ def decode(request: Request, value: JSON, known: JSON | None = None) -> JSON:
     """
     The object. Raises `ApiError` 400 for a wrong type, and under strict validation for an unknown field.
 
-    `known`: the stored state that it was made from, see `fields.decode`.
+    `known`: the stored state that the object was made from, see `fields.decode`.
     """
     value, unknown = fields.decode(request.kind, value, known)
     if request.kind.custom is not None:

@@ -1,8 +1,8 @@
 """
 CEL: the expressions of match conditions, admission policies and schema rules.
 
-Evaluation is the library `cel`'s. What Kubernetes adds to the language is limited here to quantities, and an expression
-that needs more says so when it is compiled. An error of evaluation is a value: the caller decides what it means.
+The library `cel` evaluates expressions. Of Kubernetes' additions to the language, only quantities are implemented: an
+expression that needs more fails to compile. An evaluation error is a value: the caller decides what it means.
 """
 
 import functools
@@ -17,9 +17,9 @@ from contract.encoding.quantity import BadQuantity, parse
 from playground.api.rules import reading
 
 _REMEMBERED_BYTES = 4096
-"""Of what an expression reads of a variable, at most, for its value to be remembered. More is hardly asked twice."""
+"""Bytes that an expression reads of each variable, at most, for its value to be cached. More is rarely read twice."""
 _SMALL_BYTES = 256
-"""What a variable may take for an expression to be tried with it first, and without the larger ones."""
+"""Bytes of the variables with which an expression is evaluated first, without the larger ones."""
 _WITHOUT_REFERENCES = 2
 """The newest format of `marshal` that writes equal values alike, however often each of their parts occurs."""
 _TYPES: Mapping[type, str] = {bool: "bool", str: "string", int: "int", float: "double", list: "list", dict: "map"}
@@ -34,7 +34,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A compiled expression, and those of our functions that it calls: a context takes a while for each it is given."""
+    """A compiled expression and the functions of ours that it calls. A context takes time for each function it gets."""
 
     compiled: Any
     variables: frozenset[str]
@@ -68,10 +68,10 @@ def constant_type(text: str) -> str:
 
 class Evaluation:
     """
-    Expressions over the same variables, which do not change meanwhile.
+    Evaluates expressions with the same variables, which must not change in between.
 
-    Most of a request's time would go into handing objects over to CEL, for expressions that read a field or two, and
-    mostly the same as the last time. So an expression gets only what it can read, and its value for that is remembered.
+    Passing objects to CEL would take most of a request's time, although most expressions read one or two fields, which
+    rarely change. So an expression gets only the fields that it can read, and its value for them is cached.
     """
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
@@ -82,17 +82,17 @@ class Evaluation:
         self._variables[name] = value
 
     def value(self, text: str) -> Any:
-        """The value of an expression, or `Failed`. Others get the same value, so it must not be changed."""
+        """The value of an expression, or `Failed`. The value is shared: do not change it."""
         try:
             reads = _reads(text, tuple(self._variables))
             parts = tuple([(name, _written(reading.part(self._variables[name], fields))) for name, fields in reads])
-        except ValueError:  # it does not compile, or a value is of no type of JSON, as a time that was computed is not
+        except ValueError:  # it does not compile, or a value has no JSON type, for example a computed time
             return execute(text, self._variables)
         small = tuple([part for part in parts if len(part[1]) <= _SMALL_BYTES])
         if len(small) == len(parts):
             return _remembered(text, parts)
-        # What has a value without an object, by the user alone perhaps, has the same with it: CEL's operators let go of
-        # an error only where the other side decides.
+        # An expression that has a value without the objects, for example from the user alone, has the same value with
+        # them: CEL's operators ignore an error only if the other operand decides the result.
         found = _remembered(text, small)
         if not isinstance(found, Failed):
             return found
@@ -103,13 +103,13 @@ class Evaluation:
 
 @functools.lru_cache(maxsize=1024)
 def _reads(text: str, names: tuple[str, ...]) -> tuple[tuple[str, reading.Fields], ...]:
-    """The variables among these that an expression names, each with what can be read of it. Raises `ValueError`."""
+    """Those of the variables that an expression names, each with the fields that it reads. Raises `ValueError`."""
     named = _program(text).variables
     return tuple((name, reading.fields(text, name)) for name in names if name in named)
 
 
 def _written(value: Any) -> bytes:
-    """The same for equal values, and for no others. Raises `ValueError`."""
+    """A key that is the same for equal values only. Raises `ValueError`."""
     return marshal.dumps(value, _WITHOUT_REFERENCES)
 
 
@@ -119,7 +119,7 @@ def _remembered(text: str, parts: tuple[tuple[str, bytes], ...]) -> Any:
 
 
 def execute(text: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression, or `Failed`, by nothing but the library: what `Evaluation` must agree with."""
+    """The value of an expression, or `Failed`, by the library alone. `Evaluation` must give the same value."""
     try:
         program = _program(text)
         named = {name: value for name, value in variables.items() if name in text}
@@ -162,7 +162,7 @@ def _is_quantity(value: Any) -> bool:
 
 
 def _quantity(value: Any) -> str:
-    """A quantity stays its text: the comparisons read it again."""
+    """A quantity stays text, which the comparisons parse."""
     _exact(value)
     return str(value)
 

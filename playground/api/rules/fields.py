@@ -1,5 +1,5 @@
 """
-The fields of the built-in kinds: what decoding knows, drops and refuses.
+The fields of the built-in kinds: which ones decoding accepts, drops and refuses.
 
 The published OpenAPI types come with the `kubernetes` client, as its generated models; nothing else of it is used, and
 it is imported when the first object is decoded. As in a real API server, an unknown field is dropped and reported, a
@@ -35,7 +35,7 @@ _QUANTITIES = frozenset(
         *("max", "min", "default", "defaultRequest", "maxLimitRequestRatio", "allocatedResources", "divisor"),
     }
 )
-"""Fields that hold quantities: the published types call them strings, and numbers are as good."""
+"""Fields that contain quantities. The published types call them strings, but numbers are valid too."""
 _NAMES: Mapping[str, str] = {"events": "CoreV1Event", "endpointslices.discovery.k8s.io": "V1EndpointSlice"}
 
 
@@ -53,7 +53,7 @@ def decode(kind: Kind, value: JSON, known: JSON | None = None) -> tuple[JSON, li
     """
     The object without nulls and unknown fields, and the paths of those. Raises `ApiError` 400 for a wrong type.
 
-    `known` is a state that was decoded before: the very parts of it that are in `value` again are not looked at.
+    `known` is a state that was decoded before. Parts of `value` that are the same objects as in `known` are skipped.
     """
     reader = _Reader(kind)
     if kind.custom is not None:

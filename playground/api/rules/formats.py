@@ -1,5 +1,5 @@
 """
-The formats of names, labels and keys, each as a function from text to what is wrong with it (None: nothing).
+The formats of names, labels and keys: each function takes text and returns its error (None: valid).
 
 The texts are those of k8s.io/apimachinery `validation`.
 """

@@ -1,5 +1,5 @@
 """
-The validation of pods: what a new one must be, and what an update of one may change.
+The validation of pods: the rules for a new pod, and the changes that an update may make.
 
 Follows `ValidatePodCreate` and `ValidatePodUpdate` of a real API server for scheduling, resources and environment. The
 same rules hold for a pod spec inside a template.
@@ -164,7 +164,7 @@ def _field(at: str, entry: JSON) -> Iterator[FieldError]:
 
 
 def on_update(old: JSON, new: JSON) -> list[FieldError]:
-    """What an update may not change. A gated pod may also be narrowed: more node selectors, more required affinity."""
+    """The changes that an update must not make. For a gated pod, node selectors and required affinity may be added."""
     before, after = old["spec"], new["spec"]
     for field in ("containers", "initContainers"):
         if len(before.get(field) or ()) != len(after.get(field) or ()):
@@ -191,11 +191,11 @@ def on_update(old: JSON, new: JSON) -> list[FieldError]:
 
 
 _OF_EPHEMERAL = ("resources", "ports", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-"""What an ephemeral container may not have."""
+"""The fields that an ephemeral container must not have."""
 
 
 def on_ephemeral_update(old: JSON, new: JSON) -> list[FieldError]:
-    """What is wrong with a pod's containers for debugging: new ones may be added, and none changed or removed."""
+    """The errors of a pod's ephemeral containers: new ones may be added, and none may be changed or removed."""
     path, problems = "spec.ephemeralContainers", []
     before = {container.get("name"): container for container in old["spec"].get("ephemeralContainers") or ()}
     after = new["spec"].get("ephemeralContainers") or ()
@@ -299,7 +299,7 @@ def _put_affinity(munged: JSON, before: JSON) -> None:
 
 
 def _put_mutable(munged: JSON, before: JSON) -> None:
-    """Take what may change from the old pod, so that only what may not change differs."""
+    """Copy the mutable fields from the old pod, so that the pods differ only in immutable fields."""
     for field in ("containers", "initContainers"):
         for new, old in zip(munged.get(field) or (), before.get(field) or (), strict=True):
             new["image"] = old.get("image")

@@ -1,8 +1,8 @@
 """
-What a CEL expression can read, determined from its text, so that it need not get more.
+The fields that a CEL expression can read, determined from its text, so that it gets only those.
 
-A cautious guess. What looks like a variable inside a text, or is the name of a field, also counts as one: an expression
-that gets too much has the same value.
+The result may have too many fields: a field's name, or a word inside a string, also counts as a variable if it looks
+like one. An expression that gets more fields than it needs has the same value.
 """
 
 import re

@@ -75,7 +75,7 @@ def fill_defaults(schema: JSON, value: Any) -> None:
 
 
 def validate(schema: JSON, value: JSON, old: JSON | None = None) -> list[FieldError]:
-    """What does not fit. `old` is what transition rules compare with. Rules are judged where the rest fits."""
+    """The errors. `old` is the state that transition rules compare with. Rules run only if the rest is valid."""
     problems = [
         problem
         for key, part in (schema.get("properties") or {}).items()
@@ -176,7 +176,7 @@ def _array(schema: JSON, value: list[Any], path: str) -> Iterator[FieldError]:
 
 
 def _rules(schema: JSON, value: Any, path: str, old: Any) -> Iterator[FieldError]:
-    """The rules of a value and of everything in it. Elements of lists have no old state to be compared with."""
+    """Evaluate the rules of a value and of everything in it. Elements of lists have no old state to compare with."""
     for rule in schema.get("x-kubernetes-validations") or ():
         text = rule["rule"]
         if "oldSelf" in text and old is None:

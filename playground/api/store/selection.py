@@ -1,8 +1,8 @@
 """
 Label and field selectors: text to predicate.
 
-The grammar is the one of the Kubernetes documentation "Labels and Selectors". Field selectors know only the fields that
-a real server indexes, and refuse the others, so that a program cannot grow to need one that does not exist.
+The grammar is that of the Kubernetes documentation "Labels and Selectors". Field selectors support only the fields that
+a real server indexes, and refuse others, so that no program starts to depend on a field that a real server lacks.
 """
 
 import re

@@ -1,8 +1,8 @@
 """
 The storage of objects: snapshots under keys, one revision counter for all, a bounded history, and the watchers.
 
-What etcd and the watch cache are to a real API server. It knows nothing of kinds, users or admission. The store owns
-objects that it gets, and objects that it returns must not be changed.
+It replaces etcd and the watch cache of a real API server. It does not know kinds, users or admission. The store owns
+the objects that it gets. Callers must not change the objects that it returns.
 """
 
 import itertools
@@ -41,7 +41,7 @@ class StaleRevision(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a store holds at one moment: what a backup of etcd has. It stays valid for any number of uses."""
+    """All objects of a store at one moment, as in a backup of etcd. It can be restored any number of times."""
 
     revision: int
     objects: Mapping[str, Mapping[Name, JSON]]
@@ -60,7 +60,7 @@ class Subscription:
         self._on_close = on_close
 
     def put(self, change: Change) -> None:
-        """Hand over a change, unless the reader is ahead of it, as after the store went back to a backup."""
+        """Add a change, unless the reader has already passed its revision, as after the restore of a backup."""
         if change.revision > self._after or (change.type == "BOOKMARK" and change.revision == self._after):
             self._queue.put(change)
 
@@ -103,8 +103,8 @@ class Store:
 
     def writes(self, resources: tuple[str, ...]) -> tuple[int, ...]:
         """
-        How often each of these resources changed. What was concluded from them holds as long as the answer is the same,
-        if it was asked for before they were read.
+        The number of changes of each of these resources. Call it before you read them: a result that you compute
+        from them is valid as long as the numbers stay the same.
         """
         return tuple(self._writes.get(resource, 0) for resource in resources)
 
@@ -113,7 +113,7 @@ class Store:
             return self._objects.get(resource, {}).get(name)
 
     def ordered(self, resource: str, namespace: str = "") -> tuple[list[JSON], int]:
-        """Objects in the order of their keys, and the revision that they are the state of."""
+        """Objects in the order of their keys, and the revision of this state."""
         with self._lock:
             held = self._objects.get(resource, {})
             revision = self._revision
@@ -232,9 +232,9 @@ class Store:
     def subscribe(self, resource: str, since: int | None) -> tuple[Subscription, list[JSON], int]:
         """Follow a resource.
 
-        `since` is a revision: every later change comes, or `StaleRevision` is raised. One that is still to come, as a
-        reader has it after the store went back to a backup, gets no change before it is passed. None means from the
-        state of now, which is returned alongside the subscription with its revision.
+        `since` is a revision: the subscription gets every later change, or `StaleRevision` is raised. After the
+        restore of a backup, a reader may have a revision of the future: it gets no change until that revision has
+        passed. None means from the current state, which is returned with its revision alongside the subscription.
         """
         with self._lock:
             subscription = Subscription(self._revision if since is None else since, self._unsubscribe)
@@ -269,7 +269,7 @@ class Store:
             return self._revision
 
     def snapshot(self) -> Snapshot:
-        """The state of now, to `restore` later. Cheap: objects are shared, because stored ones never change."""
+        """The current state, to `restore` later. It is cheap: stored objects never change, so they are shared."""
         with self._lock:
             return Snapshot(self._revision, {resource: dict(held) for resource, held in self._objects.items()})
 
@@ -279,7 +279,7 @@ class Store:
 
         Revisions go on from the state's, so the ones after it are given out a second time; `bump` is added first, as by
         `etcdutl snapshot restore --bump-revision --mark-compacted`. The history is empty afterwards and every
-        subscription has ended. The observer is told nothing. A cluster goes back by `Api.restore`.
+        subscription has ended. The observer is not called. Use `Api.restore` to restore a cluster.
         """
         with self._lock:
             self._revision = self._oldest = state.revision + bump

@@ -1,8 +1,8 @@
 """
-Watches: the changes of one resource as one client may see them.
+Watches: the changes of one resource, as one client sees them.
 
-A selector's view is its own: an object that starts to match is ADDED to it, one that stops matching is DELETED from it,
-for any change in the store.
+A watch with a selector gets ADDED when an object starts to match, and DELETED when it stops matching, whatever the
+change in the store was.
 """
 
 import queue
@@ -34,7 +34,7 @@ class WatchEvent:
 class WatchOptions:
     """What a client requested. `since` None: begin with the state of now. `seconds`: when the server ends the watch.
 
-    `not_before`: the revision that the state of now must have reached.
+    `not_before`: the revision that the current state must have reached.
     """
 
     kind: Kind
@@ -80,7 +80,7 @@ class Watch:
             self._subscription.close()
 
     def __iter__(self) -> Iterator[JSON]:
-        """Events as values of the caller's own, which it may change."""
+        """The events as copies, which the caller may change."""
         for event in self.events():
             yield {"type": event.type, "object": copy_json(event.object)}
 
@@ -123,7 +123,7 @@ class Watch:
             yield self._bookmark({})
 
     def _bookmarks(self) -> bool:
-        """Whether a bookmark may go out: the client allows them, and is not at a revision that is still to come."""
+        """Whether to send a bookmark: the client allows bookmarks, and its revision is not in the future."""
         return self._options.bookmarks and self._revision >= (self._options.since or 0)
 
     def _event(self, change: Change) -> WatchEvent | None:

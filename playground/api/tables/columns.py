@@ -1,5 +1,5 @@
 """
-The columns that `kubectl get` shows, per kind: what the printers of a real API server compute on the server's side.
+The columns that `kubectl get` shows for each kind. As in a real API server, the server computes them.
 
 A column is a name, a type, a priority (1: only with `-o wide`) and a function of the object and the time. Pods, with
 their own rules, are in `podcolumns`.

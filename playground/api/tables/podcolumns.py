@@ -1,5 +1,5 @@
 """
-What `kubectl get pods` shows: above all the STATUS column, which no field of a pod holds.
+The columns of `kubectl get pods`, such as STATUS, which is not a field of a pod.
 
 The rules are those of the pod printer of a real API server: the phase, overridden by the reason, by what its containers
 wait for or ended with, by a scheduling gate, and at last by deletion.
@@ -10,7 +10,7 @@ from playground.api.tables.columns import AGE, NAME, NONE, Column, at, since
 
 
 def _init_status(pod: JSON) -> str | None:
-    """`Init:...` while an init container has not done its part."""
+    """`Init:...` while an init container has not finished or, for a sidecar, has not started."""
     spec = dig(pod, "spec", "initContainers") or []
     restartable = {c["name"] for c in spec if c.get("restartPolicy") == "Always"}
     for index, status in enumerate(dig(pod, "status", "initContainerStatuses") or []):

@@ -1,8 +1,8 @@
 """
 The three patch types: JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch.
 
-Pure: a state and a patch in, a new state out; nothing that came in is changed. The merge keys of the strategic
-patch are those of the Go types (`patchMergeKey` tags) of the kinds that are served.
+Pure: functions take a state and a patch, and return a new state without changing either. The merge keys of the
+strategic patch are those of the Go types (`patchMergeKey` tags) of the kinds that are served.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ def _json_patch(current: JSON, patch: Any) -> JSON:
     try:
         patched = jsonpatch.JsonPatch(patch).apply(copy_json(current))
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, AttributeError, KeyError):
-        # One answer for a test that failed and for a path that is not there: a real API server tells no more either.
+        # As in a real API server, a failed test and a missing path have the same response.
         raise ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {}) from None
     return _as_object(patched)
 

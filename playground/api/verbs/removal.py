@@ -1,8 +1,8 @@
 """
 Deletes: graceful for pods, held by finalizers, cascading to dependents and to a namespace's content.
 
-What the garbage collector and the namespace controller of a real cluster do a moment later happens here at once, in the
-thread of the request that caused it.
+In a real cluster, the garbage collector and the namespace controller act a moment later. Here the thread of the request
+that causes the deletion does their work at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ class Remover:
 
     def delete(self, request: Request, *, reviewed: bool = False) -> JSON:
         """
-        The deleted object, or the Status of a delete that left nothing behind. `reviewed`: admission has already
-        decided, so it is not asked about this delete.
+        The object that is being deleted, or the Status of a delete that removed it. `reviewed`: admission has already
+        decided, so it does not review this delete.
         """
         wanted = delete_options(request)
         while True:
@@ -184,7 +184,7 @@ class Remover:
         )
 
     def _collect_orphan(self, kind: Kind, value: JSON) -> None:
-        """An object that was created after its owner went is collected too."""
+        """Also collect an object that was created after its owner was removed."""
         owners = value["metadata"].get("ownerReferences") or ()
         if owners and not any(self._store.has_uid(owner.get("uid", "")) for owner in owners):
             meta = value["metadata"]
@@ -229,7 +229,7 @@ def delete_options(request: Request) -> JSON:
 
 
 def _grace(kind: Kind, old: JSON, wanted: JSON) -> int:
-    """Seconds a deleted object stays for: only a pod that a node runs gets any."""
+    """The grace period in seconds; 0 except for a pod that a node runs."""
     if kind is not PODS or not old["spec"].get("nodeName") or dig_phase(old) in _FINISHED:
         return 0
     asked = wanted.get("gracePeriodSeconds")

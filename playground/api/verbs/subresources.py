@@ -1,5 +1,5 @@
 """
-The subresources that are not a view of the object itself: binding, eviction, scale, log, token.
+The subresources other than the object's own status: binding, eviction, scale, log, token.
 
 /status needs nothing here: it is an update with another strategy.
 """
@@ -93,8 +93,8 @@ class Subresources:
 
     def evict(self, request: Request) -> JSON:
         """
-        Delete a pod unless a PodDisruptionBudget forbids it now (429). Admission is asked only about the eviction, not
-        about the delete that follows.
+        Delete a pod unless a PodDisruptionBudget forbids it now (429). Admission reviews only the eviction, not the
+        delete that follows.
         """
         eviction = request.body if isinstance(request.body, dict) else {}
         options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
@@ -144,7 +144,7 @@ class Subresources:
         return "".join(text.splitlines(keepends=True)[-int(tail) :]) if tail and int(tail) else text
 
     def _token(self, request: Request) -> JSON:
-        """A token of a service account for a while, as `kubectl create token` gets one."""
+        """A token of a service account for a limited time, as for `kubectl create token`."""
         if self.issue is None:
             raise errors.method_not_allowed()
         self._writer.existing(request)

@@ -2,7 +2,7 @@
 Create, update and patch: from a decoded body to a stored object.
 
 The order of the steps is that of a real API server: decode and default, mutating admission, system fields, validation,
-validating admission, storage. Every step after a failed one has not happened.
+validating admission, storage. If a step fails, the later ones do not run.
 """
 
 from collections.abc import Callable
@@ -110,7 +110,7 @@ class Writer:
             raise errors.patched_to_nonsense(patched, why) from None
 
     def change(self, request: Request, produce: Callable[[JSON], JSON]) -> JSON:
-        """Replace the object by what `produce` makes of it; again, from the start, if another writer was faster."""
+        """Replace the object with the result of `produce`. Starts again if another writer was faster."""
         for _ in range(_RETRIES):
             old = self.existing(request)
             new = produce({**old, "apiVersion": request.kind.api_version})
@@ -158,7 +158,7 @@ class Writer:
         meta = new["metadata"] = dict(new["metadata"])
         if meta.get("deletionTimestamp") and not meta.get("finalizers") and may_go(kind, new):
             if kind is PODS and new != old:
-                # A pod's deletion is written and then done, so a watcher sees it marked before it sees it deleted.
+                # First mark a pod as terminating, then delete it, so that watchers see both changes.
                 marked = self._store.replace(kind.key, key, new, old)
                 if marked is None:
                     return None
@@ -175,7 +175,7 @@ class Writer:
 
 
 def may_go(kind: Kind, value: JSON) -> bool:
-    """Whether only finalizers keep a deleted object: a pod's grace period is over, a namespace is empty."""
+    """Whether only finalizers keep a deleted object: the pod's grace period is over, or the namespace is empty."""
     if kind is PODS:
         return not value["metadata"].get("deletionGracePeriodSeconds")
     return kind.key != "namespaces" or not (value.get("spec") or {}).get("finalizers")
@@ -188,7 +188,7 @@ def as_object(body: Any) -> JSON:
 
 
 def options(request: Request, name: str) -> JSON:
-    """The CreateOptions or UpdateOptions that admission is shown."""
+    """The CreateOptions or UpdateOptions for admission."""
     shown: JSON = {"kind": name, "apiVersion": "meta.k8s.io/v1"}
     if request.dry_run:
         shown["dryRun"] = ["All"]

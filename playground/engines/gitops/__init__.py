@@ -1,1 +1,1 @@
-"""Argo CD and Flux alongside a control plane, and the repository that they apply."""
+"""Argo CD and Flux alongside a control plane, and the git repository that they apply."""

@@ -1,9 +1,8 @@
 """
-Argo CD's repo-server and application-controller as processes alongside an API server, with Redis, which keeps their
-cache.
+Argo CD's repo-server and application-controller as processes alongside an API server, with Redis as their cache.
 
-Its API server and page, Dex and notifications are left out: an Application is an object, and its status says what the
-page shows. All listen on loopback, but for the metrics of the controller, whose address has no setting.
+Argo CD's API server, its page, Dex and notifications are left out: an Application's status has what the page shows. All
+programs listen on loopback, except the controller's metrics, because no setting changes their address.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ JSON = dict[str, Any]
 NAMESPACE = "argocd"
 PROGRAM, MANIFESTS, REDIS = "argocd", "argocd-manifests.yaml", "redis-server"
 _CALLED = ("kustomize", "git-verify-wrapper.sh")
-"""What the repo-server runs."""
+"""The programs that the repo-server runs."""
 _APPLIED = ("CustomResourceDefinition", "ConfigMap", "Secret")
 _REFRESH = "argocd.argoproj.io/refresh"
 _NAME = "ARGOCD_BINARY_NAME"
-"""Which of its programs the one file is."""
+"""The variable that selects which of Argo CD's programs the file runs as."""
 _RESYNC = 3
-"""Seconds in place of its 120."""
+"""Seconds between two refreshes. Argo CD's default is 120."""
 
 
 def assets() -> Path | str:
-    """The folder with its program, its manifests and what it runs, or one line on what is missing."""
+    """The folder with its program, its manifests and the tools that it runs, or one line that says what is missing."""
     if shutil.which(REDIS) is None:
         return f"{REDIS} is not on PATH (Debian's package {REDIS})"
     return engine.assets(PROGRAM, MANIFESTS, *_CALLED)
@@ -49,13 +48,13 @@ def assets() -> Path | str:
 
 @dataclass(frozen=True)
 class ArgoCD:
-    """What runs, and one Application in it at a time."""
+    """The running Argo CD, with one Application at a time."""
 
     kube: Kube
     programs: together.Programs
 
     def apply(self, application: JSON) -> None:
-        """Make the Application."""
+        """Create the Application."""
         installing.apply(self.kube, application)
 
     def status(self, name: str) -> JSON:
@@ -64,7 +63,7 @@ class ArgoCD:
         return dict(self.kube.get(_application(name)).get("status") or {})
 
     def refreshed(self, name: str) -> JSON:
-        """Its status after Argo CD has made the manifests again and compared them with the cluster."""
+        """The status after Argo CD has rendered the manifests again and compared them with the cluster."""
         self.kube.patch_merge(_application(name), {"metadata": {"annotations": {_REFRESH: "hard"}}})
         wait_for(lambda: not self._refreshes(name), lambda: f"it does not refresh: {self.programs.tails()}")
         return self.status(name)
@@ -79,7 +78,7 @@ def _application(name: str) -> str:
 
 @contextlib.contextmanager
 def running(kube: Kube, kubeconfig: Path, folder: Path, directory: Path) -> Iterator[ArgoCD]:
-    """It runs meanwhile, in `directory`, which is made; what it applied stays."""
+    """Run Argo CD inside the context, in `directory`, which is created. The objects that it applied stay."""
     directory.mkdir(parents=True)
     _install(kube, folder)
     redis, repository = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"

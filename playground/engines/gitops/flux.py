@@ -1,8 +1,8 @@
 """
 Flux's source-controller and kustomize-controller as processes alongside an API server.
 
-The first fetches repositories and serves them to the second over HTTP on loopback. The other controllers of Flux are
-left out: they apply nothing of ours.
+source-controller fetches repositories and serves them to kustomize-controller over HTTP on loopback. Flux's other
+controllers are left out, because they apply none of gpufraction's manifests.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _REQUESTED = "reconcile.fluxcd.io/requestedAt"
 
 
 def assets() -> Path | str:
-    """The folder with its programs and kinds, or one line on what is missing."""
+    """The folder with its programs and kinds, or one line that says what is missing."""
     return engine.assets(SOURCES, KUSTOMIZATIONS, CRDS)
 
 
 @dataclass(frozen=True)
 class Flux:
-    """What runs."""
+    """The running Flux."""
 
     kube: Kube
     programs: together.Programs
     _asked: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def apply(self, *documents: JSON) -> None:
-        """Make these objects."""
+        """Create these objects."""
         for document in documents:
             installing.apply(self.kube, document)
 
     def condition(self, kustomization: str) -> JSON:
-        """The condition Ready; empty where there is none of this generation yet."""
+        """The condition Ready; empty if the object's current generation has none yet."""
         found = self.kube.get(_kustomization(kustomization))
         for each in found.get("status", {}).get("conditions") or []:
             if each["type"] == "Ready" and each["observedGeneration"] == found["metadata"]["generation"]:
@@ -57,7 +57,7 @@ class Flux:
         return {}
 
     def request(self, repository: str, kustomization: str) -> Callable[[], bool]:
-        """Ask Flux to reconcile both again. Returns a function that tells whether it has done so."""
+        """Ask Flux to reconcile both objects again. Returns a function that says whether Flux has done so."""
         token, asked = f"request-{next(self._asked)}", (_repository(repository), _kustomization(kustomization))
         for path in asked:
             self.kube.patch_merge(path, {"metadata": {"annotations": {_REQUESTED: token}}})
@@ -77,7 +77,7 @@ def _repository(name: str) -> str:
 
 @contextlib.contextmanager
 def running(kube: Kube, kubeconfig: Path, folder: Path, directory: Path) -> Iterator[Flux]:
-    """It runs meanwhile, in `directory`, which is made; what it applied stays."""
+    """Run Flux inside the context, in `directory`, which is created. The objects that it applied stay."""
     directory.mkdir(parents=True)
     documents = [each for each in yaml.safe_load_all((folder / CRDS).read_text()) if each]
     installing.apply(kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})

@@ -1,4 +1,4 @@
-"""A git repository that git's own server program serves over HTTP on loopback, to be read only."""
+"""A git repository that git's own server program serves over HTTP on loopback, read-only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 _PATIENCE = 60
 _LONGEST = 1024 * 1024
-"""Bytes of a request: what a client has of a repository of ours takes far less."""
+"""The largest request in bytes. A client's list of the commits that it already has is far smaller."""
 BRANCH = "main"
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "playground",
@@ -27,26 +27,26 @@ _IDENTITY = {
 
 @dataclass(frozen=True)
 class Repository:
-    """`url`: where it is served. `folder`: its work tree, whose changes `commit` publishes."""
+    """A served repository. `url`: its address. `folder`: its work tree; `commit` publishes changes to it."""
 
     url: str
     folder: Path
 
     def commit(self, message: str) -> None:
-        """Publish the files as they are now."""
+        """Commit and publish the files as they are now."""
         git(self.folder, "add", "--all")
         git(self.folder, "commit", "--quiet", "--allow-empty", "--message", message)
 
 
 def git(folder: Path, *arguments: str) -> None:
-    """One command of git in that folder; raises where it fails."""
+    """Run one git command in that folder. Raises if it fails."""
     environment = {"PATH": os.environ["PATH"], **_IDENTITY}
     subprocess.run(["git", *arguments], cwd=folder, env=environment, check=True, timeout=_PATIENCE, capture_output=True)
 
 
 @contextlib.contextmanager
 def serving(directory: Path) -> Iterator[Repository]:
-    """An empty repository in that directory, which is made."""
+    """Serve an empty repository inside the context, in `directory`, which is created."""
     folder = directory / "repository"
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")

@@ -1,12 +1,13 @@
 """
-Runs a program in a network namespace of its own, from which it reaches one port of this machine's loopback.
+Runs a program in its own network namespace, from which it reaches one port of this machine's loopback.
 
-Some programs listen on ports that no setting changes, so two of them cannot run alongside each other, nor alongside
-anything else that has the port. Linux only.
+Some programs listen on ports that no setting changes. Two of them cannot run at the same time on one machine, and
+neither can another program that uses the port. Linux only.
 
     python -m playground.engines.knative.apart PORT PROGRAM [ARGUMENT...]
 
-The process becomes the program. A child of it stays outside and carries the connections to 127.0.0.1:PORT.
+The process executes the program. A child process stays outside the namespace and forwards connections to
+127.0.0.1:PORT.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CHUNK = 1 << 16
 
 
 def command(port: int, program: str) -> Sequence[str]:
-    """What runs the program in this way, to which its arguments are added."""
+    """The command that runs the program in this way. Append the program's arguments to it."""
     return (sys.executable, "-m", __name__, str(port), program)
 
 
@@ -44,9 +45,9 @@ def _main(port: int, program: Sequence[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_USER | NEW_NETWORK):
         raise OSError(ctypes.get_errno(), "no network namespace for the program")
-    die_with_parent()  # a new user namespace forgets it
+    die_with_parent()  # a new user namespace does not keep it
     _raise_loopback()
-    with socket.create_server(("127.0.0.1", port)) as listener:  # it stays in the namespace in which it was made
+    with socket.create_server(("127.0.0.1", port)) as listener:  # a socket keeps the namespace that created it
         socket.send_fds(inside, [b"-"], [listener.fileno()])
     os.execv(program[0], list(program))
 
@@ -59,13 +60,13 @@ def _raise_loopback() -> None:
 
 
 def _carry(listener: socket.socket, port: int) -> None:
-    """Every connection that the listener gets goes to the port out here. Returns never."""
+    """Forward every connection of the listener to the port outside the namespace. Never returns."""
     while True:
         near, _ = listener.accept()
         try:
             far = socket.create_connection(("127.0.0.1", port))
         except OSError:
-            near.close()  # as where nobody listens
+            near.close()  # the client sees the same as when no program listens on the port
             continue
         for source, target in ((near, far), (far, near)):
             threading.Thread(target=_pour, args=(source, target), daemon=True).start()
@@ -76,7 +77,7 @@ def _pour(source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(_CHUNK):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
-    except OSError:  # either end broke off, so the other end learns of it
+    except OSError:  # one end closed the connection, so close the other end too
         for each in (source, target):
             each.close()
 

@@ -1,9 +1,9 @@
 """
-Knative Serving's own controllers, webhook and autoscaler as processes alongside a control plane.
+The controllers, webhook and autoscaler of Knative Serving as processes alongside a control plane.
 
-The API server reaches the webhook as in a cluster, by a Service, which here is an ExternalName for loopback. The
-activator and an ingress are left out: they carry requests to pods, and nothing here has a pod network. So a Route is
-never ready, and a revision that was scaled to zero gets no request that would wake it.
+The API server reaches the webhook by a Service, as in a cluster. Here the Service is an ExternalName for loopback. The
+activator and an ingress are left out: they forward requests to pods, and there is no pod network here. As a result, a
+Route is never ready, and no request scales a revision up again from zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SERVICES = paths.path(GROUP_VERSION, "services", "default")
 MANIFESTS = "knative-manifests.yaml"
 APART, WEBHOOK = ("knative-controller", "knative-autoscaler"), "knative-webhook"
 IMAGE = "dev.local/serve"
-"""Of a registry whose tags Knative does not resolve."""
+"""An image of a registry whose tags Knative does not resolve."""
 _FIRST = ("Namespace", "CustomResourceDefinition")
 _THEN = ("ConfigMap", "Secret", "Service")
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -44,7 +44,7 @@ _ENVIRONMENT = {
     "SYSTEM_NAMESPACE": NAMESPACE,
     "CONFIG_LOGGING_NAME": "config-logging",
     "CONFIG_OBSERVABILITY_NAME": "config-observability",
-    # The autoscaler writes it into an EndpointSlice, where loopback is refused. Nobody calls it.
+    # The autoscaler writes it into an EndpointSlice, which refuses loopback addresses. No program connects to it.
     "POD_IP": "192.0.2.1",
     "WEBHOOK_NAME": "webhook",
 }
@@ -52,33 +52,33 @@ _PROBE = {"spec": {"template": {"spec": {"containers": [{"image": IMAGE}]}}}}
 
 
 def assets() -> Path | str:
-    """The folder with its programs and manifests, or one line on what is missing."""
+    """The folder with its programs and manifests, or one line that says what is missing."""
     return engine.assets(*APART, WEBHOOK, MANIFESTS)
 
 
 @dataclass(frozen=True)
 class Knative:
-    """The programs that run."""
+    """The running programs of Knative Serving."""
 
     kube: Kube
     programs: tuple[Program, ...]
 
     def create(self, name: str, spec: JSON, **annotations: str) -> None:
-        """A Service with one revision of this pod. `annotations`: of the revision, by the names before their slash."""
+        """Create a Service with one revision of this pod. `annotations`: the revision's, by name without prefix."""
         self.kube.create(SERVICES, service(name, spec, annotations))
 
     def conditions(self, name: str) -> dict[str, JSON]:
-        """The conditions of a Service, by their types."""
+        """The conditions of a Service, by type."""
         status = self.kube.get(f"{SERVICES}/{name}").get("status") or {}
         return {each["type"]: each for each in status.get("conditions") or ()}
 
     def tail(self) -> str:
-        """The ends of the programs' logs."""
+        """The last lines of the programs' logs."""
         return "\n".join(f"{each.name}: {each.tail(8)}" for each in self.programs)
 
 
 def service(name: str, spec: JSON, annotations: Mapping[str, str]) -> JSON:
-    """A Service whose revision has this pod and these annotations."""
+    """The Service object whose revision has this pod and these annotations."""
     template = {"metadata": {"annotations": dict(annotations)}, "spec": spec}
     return {
         "apiVersion": GROUP_VERSION,
@@ -90,7 +90,7 @@ def service(name: str, spec: JSON, annotations: Mapping[str, str]) -> JSON:
 
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path, directory: Path, config: Mapping[str, JSON]) -> Iterator[Knative]:
-    """They run meanwhile; the API server's objects of Knative stay. `config`: data of its ConfigMaps by their names."""
+    """Run the programs inside the context. Knative's objects stay. `config`: the data of its ConfigMaps, by name."""
     documents = list(installing.documents(folder / MANIFESTS))
     port = free_port()
     _apply(cluster.kube, documents, port, config)
@@ -147,7 +147,7 @@ def running(cluster: Cluster, folder: Path, directory: Path, config: Mapping[str
 
 
 def _apply(kube: Kube, documents: list[JSON], port: int, config: Mapping[str, JSON]) -> None:
-    """Everything but the pods, their rights, which is the administrator's here, and the webhooks' configurations."""
+    """Apply all but pods, RBAC objects (the programs run as an administrator here) and webhook configurations."""
     for kind in _FIRST:
         for document in documents:
             if document["kind"] == kind:

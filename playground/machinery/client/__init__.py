@@ -1,3 +1,3 @@
 """
-What every component uses: client, informer, work queue and Events as in client-go, and the components' RBAC roles.
+The parts that all components use: client, informer, work queue and Events as in client-go, and their RBAC roles.
 """

@@ -1,8 +1,8 @@
 """
-What the ResourceClaims of a pod give its containers, as a kubelet finds it out when the pod starts.
+The devices that the ResourceClaims of a pod give its containers, as a kubelet determines them when the pod starts.
 
-Every claim that the pod names must exist, be allocated and be reserved for the pod; the drivers of its devices are
-asked for CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, except for the plugins.
+Every claim that the pod names must exist, be allocated and be reserved for the pod. The drivers of its devices return
+the CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, except for the plugins.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ Devices = Mapping[str, tuple[str, ...]]
 
 
 class Plugins(Protocol):
-    """The plugins that kubelets ask."""
+    """The plugins that kubelets call."""
 
     def prepare(self, node: str, namespace: str, uid: str, name: str) -> Devices | str:
         """The devices of a claim by request; or, as text, why there are none."""
         ...
 
     def unprepare(self, node: str, namespace: str, uid: str, name: str) -> str:
-        """Why a claim is still prepared; empty where it is not."""
+        """Why a claim could not be unprepared; empty if it was."""
         ...
 
 
@@ -39,7 +39,7 @@ class NoPlugins:
 
 
 def named_by(pod: JSON) -> dict[str, str]:
-    """The claims that the pod names, by its own name for them, and those made for it of templates."""
+    """The claims that the pod names and those created for it from templates, by the pod's own names for them."""
     entries = pod["spec"].get("resourceClaims") or ()
     made = {
         each["name"]: each["resourceClaimName"]
@@ -94,7 +94,7 @@ def _of(container: JSON, given: Mapping[tuple[str, str], tuple[str, ...]]) -> tu
 
 
 def not_made(pod: JSON) -> str:
-    """The pod's own name of a claim that is still to be made of a template; empty where there is none."""
+    """The pod's own name for a claim that must still be created from a template; empty if there is none."""
     made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     listed = pod["spec"].get("resourceClaims") or ()
     return next(
@@ -103,8 +103,7 @@ def not_made(pod: JSON) -> str:
 
 
 def unallocated(pod: JSON, read: Callable[[str], JSON | Refused]) -> str:
-    """Why kube-scheduler must wait with the pod: a claim does not exist or is not allocated. Empty if it need not
-    wait."""
+    """Why kube-scheduler cannot place the pod yet: a claim does not exist or is not allocated. Empty if it can."""
     missing = not_made(pod)
     if missing:
         return f'waiting for resourceclaim "{missing}" to be created'

@@ -1,8 +1,8 @@
 """
-How the machinery speaks to its API server: paths, verbs and refusals as values.
+The machinery's client for its API server: paths, verbs and refusals as values.
 
-A refusal is a common answer here (a quota, a webhook, a faster writer), so it is returned, not raised. In process there
-is no connection to lose: a call either was answered, or raised because of a bug in the server.
+A refusal is a common response here (a quota, a webhook, a faster writer), so it is returned and not raised. There is no
+connection to lose in process: a call raises only because of a bug in the server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ class Refused:
 
     @property
     def gone(self) -> bool:
-        """The object, or its namespace, is not there (any more)."""
+        """The object, or its namespace, does not exist (any more)."""
         return self.code == 404
 
     @property
@@ -94,7 +94,7 @@ def service_account(name: str) -> User:
 
 
 class Client:
-    """Calls as one user. Every method returns the object that the server answered with, or `Refused`."""
+    """Makes calls as one user. Every method returns the object of the response, or `Refused`."""
 
     def __init__(self, api: ApiServer, user: User) -> None:
         self._api = api
@@ -123,7 +123,7 @@ class Client:
     def patch(
         self, resource: Resource, of: JSON, patch: JSON, *, sub: str = "", content_type: str = STRATEGIC
     ) -> JSON | Refused:
-        """Patch the object that `of` is a state of, and no other of the same name."""
+        """Patch the object of which `of` is a state, and not another object with the same name."""
         metadata = of["metadata"]
         body = {**patch, "metadata": {**patch.get("metadata", {}), "uid": metadata["uid"]}}
         path = resource.path(metadata.get("namespace", ""), metadata["name"], sub)
@@ -148,7 +148,7 @@ class Client:
         return answer if isinstance(answer, Refused) else None
 
     def delete(self, resource: Resource, value: JSON, *, now: bool = False) -> JSON | Refused:
-        """Delete exactly this object; `now` leaves it no grace."""
+        """Delete exactly this object. `now`: without a grace period."""
         metadata = value["metadata"]
         body: JSON = {"preconditions": {"uid": metadata["uid"]}}
         if now:

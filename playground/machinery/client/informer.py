@@ -1,9 +1,9 @@
 """
-What the machinery knows about the cluster: one cache for each kind, filled by one list and then the watch.
+The machinery's caches of the cluster: one for each kind, filled by one list and then a watch.
 
-Every write of our own is put into the cache as soon as it is answered (`observe`), so that a controller never counts a
-pod that it has just created as missing. That is exact because the server numbers all changes of a kind in one order:
-an answer that the watch has already passed is dropped.
+A component puts the response to each of its writes into the cache (`observe`), so that a controller never counts a pod
+that it has just created as missing. This is exact because the server numbers all changes of a kind in one order: the
+cache drops a response that is older than what the watch has delivered.
 """
 
 import logging
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 Name: TypeAlias = tuple[str, str]
 """Namespace, empty for cluster scope, and name."""
 Handler: TypeAlias = Callable[[JSON | None, JSON | None], None]
-"""Gets the old and the new state of an object: without an old one it is new, without a new one it was deleted. Called
-in order."""
+"""Gets the old and the new state of an object, in the order of changes. A new object has no old state, and a deleted
+object has no new state."""
 Indexer: TypeAlias = Callable[[JSON], Iterable[str]]
 
 RETRY_SECONDS = 0.5
@@ -40,7 +40,7 @@ def by_owner(value: JSON) -> Iterable[str]:
 
 
 class Cache:
-    """The latest known state of every object of one kind. Thread safe; what it hands out must not be changed."""
+    """The latest known state of every object of one kind. Thread safe. Callers must not change the objects."""
 
     def __init__(self, indexers: Mapping[str, Indexer] | None = None) -> None:
         self._lock = threading.RLock()
@@ -68,13 +68,13 @@ class Cache:
             return list(self._index[index].get(key, {}).values())
 
     def observe(self, value: JSON) -> None:
-        """Take in the answer to a write of our own."""
+        """Add the response to one of our own writes."""
         with self._lock:
             if version_of(value) > self._passed:
                 self._put(value)
 
     def applied(self, event: JSON) -> None:
-        """Take in one watch event."""
+        """Apply one watch event."""
         value = event["object"]
         with self._lock:
             self._passed = max(self._passed, version_of(value))
@@ -84,7 +84,7 @@ class Cache:
                 self._put(value)
 
     def replaced(self, items: Iterable[JSON], version: int) -> None:
-        """Take in a list: what is not in it was deleted."""
+        """Apply a list: objects that are not in it were deleted."""
         with self._lock:
             self._passed = max(self._passed, version)
             present = {name_of(item): item for item in items}

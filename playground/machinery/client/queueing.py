@@ -1,5 +1,5 @@
 """
-Keys that wait to be worked on: each at most once in the queue, and at its time.
+A work queue of keys: each key is in the queue at most once, and is handled at its time.
 
 The rules of client-go's work queue: a key that is added while it waits is not added twice; one that is added while it
 is worked on comes again afterwards, and never to two workers at once. Nothing here polls: a worker sleeps until the
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Timers(Generic[K]):
-    """Keys by deadline, without a clock of their own. A key has one deadline, the earliest that was requested."""
+    """Keys by deadline. The caller passes the time. A key has one deadline, the earliest that was requested."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, K]] = []
@@ -43,7 +43,7 @@ class Timers(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> list[K]:
-        """Take out the keys whose time has come, in the order of their deadlines."""
+        """Remove and return the keys whose deadlines have passed, in the order of the deadlines."""
         ready = []
         while (deadline := self.next()) is not None and deadline <= now:
             key = heapq.heappop(self._heap)[2]
@@ -53,7 +53,7 @@ class Timers(Generic[K]):
 
 
 class Backoff(Generic[K]):
-    """How long a key that failed waits: `base` seconds, doubled for each failure in a row, at most `cap`."""
+    """The delay after a failed key: `base` seconds, doubled for each failure in a row, at most `cap`."""
 
     def __init__(self, base: float, cap: float) -> None:
         self._base = base
@@ -131,8 +131,8 @@ def work(queue: WorkQueue[K], handle: Callable[[K], None], retry_seconds: float)
     """
     Handle keys until the queue is closed.
 
-    A handler raises only because of a bug, its own or the server's. The error is logged with its key and the key tried
-    again later, as controllers do, because one bad object must not stop the others.
+    A handler raises only because of a bug in itself or in the server. The error is logged with its key, and the key is
+    retried later, as controllers do, because one bad object must not stop the others.
     """
     while (key := queue.get()) is not None:
         try:

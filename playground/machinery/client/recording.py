@@ -1,9 +1,8 @@
 """
-Events: what a controller, the scheduler or a kubelet tells the user about an object.
+Events: messages about an object for its user, from a controller, the scheduler or a kubelet.
 
-A repeated Event raises the count of the existing one, as in client-go's recorder, so that a pod which stays
-unschedulable for an hour has one line and not a thousand. An Event that cannot be written is dropped: nothing may wait
-for a message.
+A repeated Event increases the count of the existing one, as in client-go's recorder. So a pod that stays unschedulable
+for an hour has one Event and not a thousand. An Event that cannot be written is dropped: no work may wait for it.
 """
 
 import logging
@@ -22,7 +21,7 @@ _Key: TypeAlias = tuple[str, str, str]
 
 REMEMBERED = 4096
 MESSAGE_MAX = 1024
-"""An Event's message may have this many characters (Kubernetes, Event v1)."""
+"""The characters that an Event's message may have (Kubernetes, Event v1)."""
 NORMAL, WARNING = "Normal", "Warning"
 
 

@@ -1,9 +1,9 @@
 """
 The RBAC roles of the components of a cluster, under the names that Kubernetes gives them.
 
-Each component speaks as its own user, so that admission policies and audit see who wrote what; these roles let it write
-that and little more. A real cluster gives kubelets their rights through the Node authorizer, one node each; here they
-come from the group, so a kubelet is not held to its own node. Pure data.
+Each component acts as its own user, so that admission policies and the audit log see which one wrote an object. These
+roles allow its writes and little more. In a real cluster, the Node authorizer limits each kubelet to its own node. Here
+kubelets get their rights from their group, so a kubelet is not limited to its node. Pure data.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,5 @@
 """
-What all workload controllers share: a queue of their objects, the pods they own, and how they create and delete them.
+The base of all workload controllers: a queue of their objects, the pods they own, and how they create and delete them.
 
 A controller is a function from one object's key to writes, called by worker threads, never twice at once for one key.
 Creates that the server refuses (a quota, a webhook's denial) are delayed longer each time, per owner, and reported in
@@ -28,16 +28,16 @@ OWNER = "owner"
 class ControlTiming:
     """In seconds."""
 
-    refused: float = 1.0  # before a refused create is tried again; doubled for each refusal in a row
+    refused: float = 1.0  # before a refused create is retried; doubled for each refusal in a row
     refused_cap: float = 30.0
-    retry: float = 1.0  # before a key whose work failed unexpectedly is tried again
+    retry: float = 1.0  # before a key that failed unexpectedly is retried
     failed_pod: float = 1.0  # before a pod that failed is replaced; doubled likewise
     failed_pod_cap: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Creates of one owner that are held back until `until`, because of `why`, as long as it is at `generation`."""
+    """Creates of one owner are held back until `until` because of `why`, while the owner is at `generation`."""
 
     until: float
     why: Refused
@@ -46,7 +46,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What a controller is given."""
+    """The parts that a controller gets."""
 
     client: Client
     recorder: Recorder
@@ -56,7 +56,7 @@ class Means:
 
 
 class Controller(ABC):
-    """Base of the controllers: `sync` is theirs, the rest is here."""
+    """The base of the controllers, which implement `sync`."""
 
     def __init__(self, means: Means, resource: Resource, objects: Cache, children: Cache) -> None:
         self.client = means.client
@@ -75,10 +75,10 @@ class Controller(ABC):
 
     @abstractmethod
     def sync(self, key: Name) -> None:
-        """Bring the cluster closer to what the object under `key` says."""
+        """Bring the cluster closer to the desired state of the object with this key."""
 
     def live(self, key: Name) -> JSON | None:
-        """The object, if there is still something to do for it."""
+        """The object, unless it is deleted or being deleted."""
         value = self.objects.get(*key)
         if value is None:
             self._held.pop(key, None)
@@ -109,7 +109,7 @@ class Controller(ABC):
         }
 
     def pod_of(self, owner: JSON, template: JSON, **metadata: object) -> JSON:
-        """A pod of the template, owned by `owner`; `metadata` overrides what the template says there."""
+        """A pod of the template, owned by `owner`. `metadata` overrides the template's."""
         given = template.get("metadata") or {}
         inherited = {key: given[key] for key in ("labels", "annotations", "finalizers") if given.get(key)}
         return {
@@ -118,7 +118,7 @@ class Controller(ABC):
         }
 
     def held(self, owner: JSON) -> Held | None:
-        """Why nothing may be created for the owner now. A changed spec gets a new chance at once."""
+        """Why no pod may be created for the owner now. A changed spec is retried at once."""
         key = name_of(owner)
         held = self._held.get(key)
         if held is None or held.generation != owner["metadata"].get("generation"):
@@ -126,7 +126,7 @@ class Controller(ABC):
         return held if self.monotonic() < held.until else None
 
     def create_pods(self, owner: JSON, pods: Sequence[JSON]) -> Refused | None:
-        """Create them one after another up to the first refusal, which is returned, now and while it holds."""
+        """Create them one after another, up to the first refusal. Returns it, now and on later calls while it holds."""
         key = name_of(owner)
         if not pods:
             self._held.pop(key, None)

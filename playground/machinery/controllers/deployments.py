@@ -2,7 +2,7 @@
 The Deployment controller: one ReplicaSet for each pod template, and steps from the old ones to the new.
 
 Rolling updates and `Recreate`, scaling, pausing, revision history (so that `kubectl rollout undo` works), progress and
-its deadline. It does not scale several ReplicaSets in proportion during a rollout; it finishes the rollout.
+its deadline. During a rollout, it does not scale several ReplicaSets in proportion, but finishes the rollout.
 """
 
 from playground.api.kinds.values import JSON, seconds_of
@@ -49,7 +49,7 @@ class Deployments(Controller):
     # -- the new ReplicaSet ---------------------------------------------------------------------------------------
 
     def _new_set(self, value: JSON, new: JSON | None, olds: list[JSON], limits: Bounds) -> JSON | None:
-        """The ReplicaSet of the current template, made if need be and marked as the latest revision."""
+        """The ReplicaSet of the current template, created if needed and marked as the latest revision."""
         newest = max((_revision(rs) for rs in olds), default=0)
         revision = str(max(newest + 1, _revision(new)) if new is not None else newest + 1)
         if new is None:
@@ -90,7 +90,7 @@ class Deployments(Controller):
         return None
 
     def _collided(self, value: JSON) -> None:
-        """The name is taken by a ReplicaSet of another template, or by one that we have not seen yet."""
+        """Retry with another name: a ReplicaSet with another template, or one not yet in the cache, has this one."""
         status = value.get("status") or {}
         self.write_status(value, {"collisionCount": int(status.get("collisionCount") or 0) + 1})
         self.queue.add_after(name_of(value), self.timing.retry)
@@ -191,7 +191,7 @@ class Deployments(Controller):
         if progressing is not None:
             wanted.append(progressing)
             if self._progressed(value, status):
-                # A step that was made starts the deadline again, though the words are the same.
+                # A step restarts the deadline, even if the message stays the same.
                 old = [{**c, "message": ""} if c["type"] == _PROGRESS else c for c in old or []]
         failure = next((f for rs in reversed(sets) if (f := conditions.find(rs, _FAILURE)) is not None), None)
         if failure is None:
@@ -209,7 +209,7 @@ class Deployments(Controller):
             message = f'ReplicaSet "{name}" has successfully progressed.'
             return conditions.condition(_PROGRESS, True, "NewReplicaSetAvailable", message)
         if before is not None and before.get("reason") == "NewReplicaSetAvailable" and name in before["message"]:
-            return None  # it was rolled out once; losing a pod later is no rollout
+            return None  # the rollout was complete before; losing a pod later does not start another
         if not self._progressed(value, status) and self._too_late(value, before):
             message = f'ReplicaSet "{name}" has timed out progressing.'
             return conditions.condition(_PROGRESS, False, "ProgressDeadlineExceeded", message)

@@ -1,5 +1,5 @@
 """
-What a Job needs next, as a function of its spec and of the results of its pods.
+The next step of a Job, as a function of its spec and the results of its pods.
 
 Rules: "Jobs" in the Kubernetes documentation, non-indexed completion; a pod is replaced as soon as it terminates or
 failed (`podReplacementPolicy: TerminatingOrFailed`, the API's default). Pure.
@@ -15,7 +15,7 @@ from playground.machinery.controllers import replicas
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A Job's pods: those that run or wait, and how many ended well and badly so far. `restarts` of running ones."""
+    """A Job's pods: those that run or wait, and how many succeeded and failed so far. `restarts`: of running pods."""
 
     active: int = 0
     ready: int = 0
@@ -39,7 +39,7 @@ DEADLINE = Verdict("Failed", "DeadlineExceeded", "Job was active longer than spe
 
 
 def tally(pods: Iterable[JSON], *, succeeded: int, failed: int) -> Tally:
-    """Count the active pods; the caller has counted the ended ones, because it remembers them after their deletion."""
+    """Count the active pods. The caller has counted the ended ones, because it keeps their results after deletion."""
     active = [pod for pod in pods if replicas.is_active(pod)]
     return Tally(
         active=len(active),
@@ -76,6 +76,6 @@ def wanted(spec: Mapping[str, Any], counted: Tally) -> int:
         return 0
     parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
     if completions is None:
-        # A queue of work: once one has found it empty, no new pod is started.
+        # A work queue: after one pod has found it empty, no new pod starts.
         return counted.active if counted.succeeded else parallelism
     return min(parallelism, max(int(completions) - counted.succeeded, 0))

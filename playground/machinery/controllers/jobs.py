@@ -1,9 +1,8 @@
 """
-The Job controller: runs pods to their end, as often and as many at a time as requested.
+The Job controller: runs pods to completion, with the requested completions and parallelism.
 
-Non-indexed completion only; no pod failure policy, no success policy. What has ended is remembered by uid while this
-program runs, and counted again from the pods that are left after a restart, so a finished pod that is deleted stays
-counted.
+Non-indexed completion only; no pod failure policy, no success policy. The controller keeps the uids of ended pods while
+this program runs, so a finished pod that is deleted stays counted. After a restart, it counts the pods that are left.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ class Jobs(Controller):
     def __init__(self, means: Means, *, objects: Cache, pods: Cache) -> None:
         super().__init__(means, JOBS, objects, pods)
         self._ended: dict[str, dict[str, set[str]]] = {}  # job uid -> phase -> uids of its pods
-        self._dismissed: dict[str, set[str]] = {}  # job uid -> uids of pods that it removed: how they end is no result
+        self._dismissed: dict[str, set[str]] = {}  # job uid -> uids of pods that it removed, which have no result
         self._failures: Backoff[str] = Backoff(self.timing.failed_pod, self.timing.failed_pod_cap)
         self._not_before: dict[str, float] = {}
         objects.on_change(self._forget)

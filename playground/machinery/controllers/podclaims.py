@@ -1,5 +1,5 @@
 """
-The controller of ResourceClaims: makes those of pods' templates, and releases claims whose pods have ended.
+The controller of ResourceClaims: creates those of pods' templates, and releases claims whose pods have ended.
 
 As kube-controller-manager 1.36 does it: a claim is made also for a pod that waits behind a scheduling gate; a pod that
 has finished or is deleted loses its reservation; a claim that was made for it is deleted; one that stands alone loses
@@ -23,7 +23,7 @@ MARK = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 _DONE = ("Succeeded", "Failed")
 _NO_POD = ""
-"""In the queue, for a claim that no pod is named by."""
+"""In the queue's keys, in place of a pod's name: the key is about a claim that no pod has reserved."""
 
 
 class PodClaims(Controller):
@@ -68,7 +68,7 @@ class PodClaims(Controller):
             self.write_status(pod, {"resourceClaimStatuses": statuses})
 
     def _own(self, pod: JSON, name: str) -> JSON | None:
-        """The claim that was made for this entry before."""
+        """The claim that was already created for this entry."""
         owned = self.children.find(OWNER, pod["metadata"]["uid"])
         return next((each for each in owned if (each["metadata"].get("annotations") or {}).get(MARK) == name), None)
 
@@ -91,7 +91,7 @@ class PodClaims(Controller):
     # -- pods that have ended ---------------------------------------------------------------------------------------
 
     def _release(self, key: Name, pod: JSON | None) -> None:
-        """Take the reservations of ended pods of this name away."""
+        """Remove the reservations of ended pods with this name."""
         ended = pod is None or (pod.get("status") or {}).get("phase") in _DONE
         alive = "" if ended or pod is None else pod["metadata"]["uid"]
         for claim in self.children.all():
@@ -126,7 +126,7 @@ def _reserved(claim: JSON) -> list[JSON]:
 
 
 def _held_by_nobody(claim: JSON) -> bool:
-    """Whether it is deleted and only the finalizer by which it was allocated keeps it."""
+    """Whether it is being deleted, and only the finalizer of its allocation keeps it."""
     metadata = claim["metadata"]
     return (
         bool(metadata.get("deletionTimestamp"))

@@ -1,5 +1,5 @@
 """
-The arithmetic of the workload controllers: who counts, who goes first, how far a rollout may step.
+The arithmetic of the workload controllers: which pods count, which are deleted first, how far a rollout may step.
 
 The rules are those of kube-controller-manager (`pkg/controller/controller_utils.go`, `pkg/controller/deployment`,
 release 1.30), without its I/O. Pure.
@@ -21,7 +21,7 @@ _PHASES = {"Pending": 0, "": 0, "Unknown": 1, "Running": 2}
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
-    """Neither ended nor about to go: what a ReplicaSet counts."""
+    """Whether a ReplicaSet counts the pod: it has neither ended nor is it being deleted."""
     return phase(pod) not in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")
 
 
@@ -43,7 +43,7 @@ def available_in(pod: Mapping[str, Any], min_ready: int, now: float) -> float | 
 
 
 def going_first(pods: Iterable[JSON]) -> list[JSON]:
-    """The pods in the order in which a scale-down takes them."""
+    """The pods in the order in which a scale-down deletes them."""
     return sorted(pods, key=_deletion_rank)
 
 
@@ -74,7 +74,7 @@ def _cost(pod: JSON) -> int:
 
 
 def template_hash(template: Mapping[str, Any], collisions: int = 0) -> str:
-    """Ten characters that tell this template from others; `collisions` makes another ten of them."""
+    """Ten characters that distinguish this template from others. Another count of `collisions` gives another hash."""
     text = json.dumps([_without_hash(template), collisions], sort_keys=True, separators=(",", ":"))
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
     return "".join(_ALPHABET[(number >> (5 * i)) % len(_ALPHABET)] for i in range(10))
@@ -132,7 +132,7 @@ def _scaled(value: Any, total: int, *, up: bool) -> int:
 
 
 def rolling(limits: Bounds, new: Size, olds: Sequence[Size]) -> dict[str, int]:
-    """The next step of a rolling update: ReplicaSets to change, and to what. Empty where there is nothing to do yet."""
+    """The next step of a rolling update: ReplicaSets to change, and their new sizes. Empty if there is no step yet."""
     target = _grown(limits, new, sum(old.wanted for old in olds))
     if target != new.wanted:
         return {new.name: target}
@@ -147,7 +147,7 @@ def _grown(limits: Bounds, new: Size, in_olds: int) -> int:
 
 
 def _shrunk(limits: Bounds, new: Size, olds: Sequence[Size]) -> dict[str, int]:
-    """Take away what is not available first, then what the bound on unavailable pods allows."""
+    """Remove unavailable pods first, then as many others as the bound on unavailable pods allows."""
     least = limits.desired - limits.unavailable
     everything = new.wanted + sum(old.wanted for old in olds)
     budget = everything - least - max(new.wanted - new.available, 0)
@@ -166,7 +166,7 @@ def _shrunk(limits: Bounds, new: Size, olds: Sequence[Size]) -> dict[str, int]:
 
 
 def recreating(limits: Bounds, new: Size | None, olds: Sequence[Size], old_pods: int) -> dict[str, int]:
-    """The next step of `Recreate`: the old ones to nothing, and the new one up once no old pod is left."""
+    """The next step of `Recreate`: scale the old ReplicaSets to 0, and scale up the new one once no old pod is left."""
     shrink = {old.name: 0 for old in olds if old.wanted}
     if shrink or old_pods or new is None or new.wanted == limits.desired:
         return shrink

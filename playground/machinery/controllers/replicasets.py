@@ -1,5 +1,5 @@
 """
-The ReplicaSet controller: as many pods as are requested, and an honest status of why there are fewer.
+The ReplicaSet controller: keeps the requested number of pods, and reports in the status why there are fewer.
 """
 
 from playground.api.kinds.values import JSON, seconds_of

@@ -1,5 +1,5 @@
 """
-The StatefulSet controller: numbered pods with names that stay, one after another or all at once.
+The StatefulSet controller: numbered pods with stable names, created one after another or all at once.
 
 Rolling updates replace pods from the highest number down to the partition. There are no volumes in the embedded
 cluster, so claim templates are ignored, and no revision objects: a pod carries its template's hash.

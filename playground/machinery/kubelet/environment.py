@@ -2,8 +2,8 @@
 A container's environment, resolved as kubelet does it when the container starts.
 
 Sources: the Kubernetes documentation of `EnvVar`, "Expose Pod Information to Containers Through Environment Variables"
-and "Dependent environment variables". A missing required part is a value (`Missing`), because kubelet answers it with a
-waiting container. Pure: ConfigMaps and Secrets come in through a function.
+and "Dependent environment variables". A missing required part is a value (`Missing`), because kubelet then reports a
+waiting container. Pure: a function passes in the ConfigMaps and Secrets.
 """
 
 import re
@@ -39,13 +39,13 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a container's environment may refer to besides its pod's own object."""
+    """The objects to which a container's environment may refer, other than its pod."""
 
     lookup: Lookup = field(default=lambda kind, name: None)
     pod_ip: str = ""
     host_ip: str = ""
     allocatable: Mapping[str, Any] = field(default_factory=dict)
-    """The node's allocatable quantities: what an absent limit means for a `resourceFieldRef`."""
+    """The node's allocatable quantities, which a `resourceFieldRef` gives for an absent limit."""
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """CDI devices of the pod's ResourceClaims, by container."""
 
@@ -68,7 +68,7 @@ def resolve(pod: JSON, container: JSON, around: Surroundings) -> dict[str, str] 
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable's value, `$$` a dollar; a reference to what is not defined stays as it is."""
+    """Replace `$(NAME)` with the variable's value, and `$$` with a dollar. References to undefined variables stay."""
 
     def put(match: re.Match[str]) -> str:
         name = match["name"]

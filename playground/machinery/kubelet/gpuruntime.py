@@ -1,8 +1,8 @@
 """
-What the NVIDIA container runtime makes of a container's environment on a node that has GPUs.
+The GPUs that the NVIDIA container runtime gives a container, by its environment, on a node that has GPUs.
 
-The playground has no driver, so this says which GPUs a container would have been given, and what a program in it
-would then print: by the rules of the NVIDIA container toolkit in its `legacy` mode on a node whose default runtime is
+The playground has no driver, so this module computes which GPUs a container would get, and what a program in it would
+print. The rules are those of the NVIDIA container toolkit in its `legacy` mode on a node whose default runtime is
 `nvidia`, and of its `cdi` mode for names of CDI devices. Source: NVIDIA container toolkit documentation, "Environment
 variables (OCI spec)", and libnvidia-container's device selection. Pure.
 """
@@ -64,15 +64,15 @@ class UnresolvableDevice(DeviceError):
 
 
 def asks_for_all(image: str) -> bool:
-    """Whether the image itself says `NVIDIA_VISIBLE_DEVICES=all`, as CUDA images do; recognised by the image's name."""
+    """Whether the image sets `NVIDIA_VISIBLE_DEVICES=all`, as CUDA images do; recognised by the image's name."""
     name = image.lower()
     return any(word in name for word in _CUDA_IMAGES)
 
 
 def visible(environment: Mapping[str, str], image: str, gpus: NodeGpus) -> list[NodeGpu] | DeviceError:
     """
-    The GPUs that the runtime gives the container, in the node's order, not in that of the request. Where all of them
-    are names of CDI devices, it resolves these, as NVIDIA's runtime does in its `cdi` mode.
+    The GPUs that the runtime gives the container, in the node's order, not in that of the request. If all requested
+    devices are names of CDI devices, it resolves these, as NVIDIA's runtime does in its `cdi` mode.
     """
     wanted = environment.get(VISIBLE, "all" if asks_for_all(image) else "void")
     if wanted in ("", "void", "none"):
@@ -93,7 +93,7 @@ def with_described(
     before: Sequence[NodeGpu], names: Iterable[str], gpus: NodeGpus
 ) -> list[NodeGpu] | UnresolvableDevice:
     """
-    The GPUs that a container has by its environment, and those of CDI devices besides, in the node's order.
+    The GPUs of a container by its environment and by CDI devices, in the node's order.
 
     Every GPU of the node is described under each vendor's kind, by its UUID; the runtime refuses any other name.
     """
@@ -108,7 +108,7 @@ def with_described(
 
 
 def _is(gpu: NodeGpu, word: str) -> bool:
-    """An index, or a UUID, of which the beginning is enough for the runtime."""
+    """Whether the text is the GPU's index, or its UUID or the beginning of it, as the runtime accepts."""
     if word.isdecimal():
         return gpu.index == int(word)
     return len(word) > len(_UUID_PREFIX) and gpu.uuid.lower().startswith(word.lower())

@@ -1,9 +1,9 @@
 """
-A stand-in for the kubelets of all nodes: takes pods in or refuses them, starts, ends and removes them.
+A stand-in for the kubelets of all nodes: admits or rejects pods, starts, ends and removes them.
 
-One thread owns all of its state and gets changes through an inbox. It does what a kubelet does to the API, in the
-order in which a kubelet does it, and runs nothing. It never decides where a pod goes: a pod that is bound to a node
-passes that node's admission, regardless of who bound it.
+One thread owns all of its state and gets changes through an inbox. It makes a kubelet's API calls in a kubelet's order,
+and runs no containers. It never decides where a pod goes: a pod that is bound to a node passes that node's admission,
+whichever program bound it.
 """
 
 import base64
@@ -40,17 +40,17 @@ log = logging.getLogger(__name__)
 
 _ENDED = ("Succeeded", "Failed")
 _Task: TypeAlias = Callable[[], None]
-_Timer: TypeAlias = tuple[str, str]  # what is to be done, and to whom: a pod's uid or a node's name
+_Timer: TypeAlias = tuple[str, str]  # an action, and its object: a pod's uid or a node's name
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletTiming:
     """How long things take on a node; all in seconds."""
 
-    start: float = 0.0  # from admission to Running: pulling the image, say
+    start: float = 0.0  # from admission to Running, for example to pull the image
     terminate: float = 0.2  # from the delete to the end of the containers, at most the pod's grace period
-    retry: float = 5.0  # until a container that could not start is tried again
-    report: float = 1.0  # until a status that the API server did not take is sent again
+    retry: float = 5.0  # until a container that could not start is retried
+    report: float = 1.0  # until a status that the API server refused is sent again
     restart: float = 1.0  # until a container that ended is restarted; doubled each time
     restart_cap: float = 60.0
     heartbeat: float = 300.0
@@ -58,7 +58,7 @@ class KubeletTiming:
 
 
 class Kubelet:
-    """Feed it through the caches; `run` is its thread."""
+    """The caches feed it; `run` is its thread."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Kubelet:
         self._accounts: dict[str, Account] = {}
         self._bound: dict[str, dict[str, JSON]] = {}  # node -> its pods by uid, whether the node is known or not
         self._runs: dict[str, PodRun] = {}
-        self._refused: set[str] = set()  # uids: what was refused once stays refused, whatever event is still on its way
-        self._unsaid: dict[str, tuple[JSON, JSON]] = {}  # by uid: the pod, and its status that was not taken
+        self._refused: set[str] = set()  # uids: a rejected pod stays rejected, even if older events arrive later
+        self._unsaid: dict[str, tuple[JSON, JSON]] = {}  # by uid: the pod, and its status that the API server refused
         self._timers: Timers[_Timer] = Timers()
-        self._missed: dict[str, list[_Timer]] = {}  # by node: what was due while its kubelet was away
+        self._missed: dict[str, list[_Timer]] = {}  # by node: the actions that were due while its kubelet was down
         self._restarts: Backoff[str] = Backoff(self._timing.restart, self._timing.restart_cap)
         self._addresses = itertools.count()
         self._do: Mapping[str, Callable[[str], None]] = {
@@ -109,7 +109,7 @@ class Kubelet:
     # -- from other threads ---------------------------------------------------------------------------------------
 
     def logs(self, namespace: str, pod: str, container: str) -> str:
-        """What the container printed when it started; empty where it has not. One read of a dict: no lock needed."""
+        """The container's output at its start; empty before. It reads a dict once, so it needs no lock."""
         known = self._pods.get(namespace, pod)
         run = self._runs.get(known["metadata"]["uid"]) if known is not None else None
         return run.output(container) if run is not None else ""
@@ -119,15 +119,15 @@ class Kubelet:
         self._inbox.put(lambda: setattr(self, "_plugins", plugins))
 
     def use_programs(self, programs: Programs) -> None:
-        """Run containers' programs so, from the next pod on."""
+        """Run containers' programs with `programs`, from the next pod on."""
         self._inbox.put(lambda: setattr(self, "_programs", programs))
 
     def fail_node(self, name: str) -> None:
-        """The node stops reporting: NotReady, tainted, its pods stay as they are and new ones wait."""
+        """Stop the node's reports: it becomes NotReady and tainted. Its pods stay as they are, and new ones wait."""
         self._inbox.put(lambda: self._keeper.fail(name))
 
     def restart_node(self, name: str) -> None:
-        """A failed node comes back, and catches up with what happened to its pods meanwhile."""
+        """Start a failed node again, which catches up with the changes of its pods."""
 
         def back() -> None:
             self._keeper.restart(name)
@@ -139,7 +139,7 @@ class Kubelet:
         self._inbox.put(None)
 
     def run(self, stop: threading.Event) -> None:
-        """Do what is due and what comes in, until `close`."""
+        """Handle due actions and incoming changes, until `close`."""
         self._arm("heartbeat", "", self._timing.heartbeat)
         while not stop.is_set():
             for action, whom in self._timers.due(self._monotonic()):
@@ -158,7 +158,7 @@ class Kubelet:
         try:
             task()
         except Exception:
-            # One unforeseen pod must not stop every node of the cluster.
+            # One unexpected pod must not stop every node of the cluster.
             log.exception("kubelet task failed")
 
     def _arm(self, action: str, whom: str, seconds: float) -> None:
@@ -227,7 +227,7 @@ class Kubelet:
             self._arm("deadline", uid, float(seconds))
 
     def _take(self, pod: JSON, node: JSON) -> None:
-        """Admit the pod or fail it. One that ran before this program did is taken over as it is."""
+        """Admit the pod or fail it. A pod that ran before this program started keeps its state."""
         uid, name = pod["metadata"]["uid"], node["metadata"]["name"]
         account = self._accounts.setdefault(name, Account())
         try:
@@ -287,7 +287,7 @@ class Kubelet:
             self._arm("complete", uid, seconds)
 
     def _kubelet_of(self, run: PodRun, action: str) -> JSON | None:
-        """The pod's node; where its kubelet is away the action is done when it is back, and the answer is None."""
+        """The pod's node. If its kubelet is down, defers the action until it is back, and returns None."""
         node = self._keeper.get(run.node)
         if node is None:
             self._missed.setdefault(run.node, []).append((action, run.pod["metadata"]["uid"]))
@@ -361,7 +361,7 @@ class Kubelet:
             self._arm("remove", uid, self._timing.report)
 
     def _end(self, uid: str) -> None:
-        """A pod has ended before it is removed: its containers have ended, and its status says how."""
+        """End a pod before it is removed: its containers end, and its status says how."""
         run = self._runs.get(uid)
         if run is None or _ended(run.pod) or not run.runs:
             return
@@ -373,7 +373,7 @@ class Kubelet:
         self._arm("heartbeat", "", self._timing.heartbeat)
 
     def _collect(self, name: str) -> None:
-        """What the pod garbage collector does with the pods of a removed node."""
+        """Delete the pods of a removed node, as the pod garbage collector does."""
         if self._keeper.exists(name):
             return
         answers = [self._client.delete(PODS, pod, now=True) for pod in self._bound.get(name, {}).values()]
@@ -383,10 +383,10 @@ class Kubelet:
     # -- the API --------------------------------------------------------------------------------------------------
 
     def _write(self, pod: JSON, status: JSON) -> None:
-        """Send a status; a rejected one is sent repeatedly until it is accepted or a newer one replaces it."""
+        """Send a status. A refused one is sent again until the server accepts it or a newer one replaces it."""
         uid, client = pod["metadata"]["uid"], self._client.as_user(node_user(pod["spec"]["nodeName"]))
         self._unsaid.pop(uid, None)
-        # `status` was made of the pod as it was seen last: others' conditions in it may be old by now.
+        # `status` was made from the last seen state of the pod: its conditions of other writers may be outdated.
         answer = client.patch(PODS, pod, {"status": podstatus.own(status)}, sub="status")
         if isinstance(answer, Refused) and not answer.gone:
             log.warning("status refused", extra={"pod": pod["metadata"]["name"], "said": answer.message})

@@ -1,9 +1,10 @@
 """
-Whether a node takes a pod that was bound to it: kubelet's own admission.
+Whether a node admits a pod that was bound to it: kubelet's own admission.
 
-A binding that bypasses the scheduler meets this, and so does our placement: a pod that asks for more of a resource than
-the node has left fails with `OutOf<resource>`. Order and texts are kubelet's (`pkg/kubelet/lifecycle/predicate.go`,
-release 1.36); "used" counts the pods that the node admitted and that have not ended. Pure.
+It applies to a binding that bypasses the scheduler, and so to our placement: a pod that requests more of a resource
+than the node has left fails with `OutOf<resource>`. The order and the messages are kubelet's
+(`pkg/kubelet/lifecycle/predicate.go`, release 1.36). "used" counts the pods that the node admitted and that have not
+ended. Pure.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class Rejected:
 
 
 def admit(pod: Mapping[str, Any], node: Mapping[str, Any], account: Account) -> Rejected | None:
-    """Why the node refuses the pod, else None. The account holds what the node has admitted so far."""
+    """Why the node rejects the pod, or None. The account has what the node has admitted so far."""
     system = (pod["spec"].get("os") or {}).get("name", _LINUX)
     if system != _LINUX:
         return Rejected(
@@ -55,7 +56,7 @@ def admit(pod: Mapping[str, Any], node: Mapping[str, Any], account: Account) -> 
 
 def _lacking(pod: Mapping[str, Any], node: Mapping[str, Any], account: Account) -> Rejected | None:
     allocatable = allocatable_of(node)
-    # Kubelet leaves out extended resources that its node does not have at all: they may be the cluster's.
+    # Kubelet ignores extended resources that its node does not have at all: they may belong to the cluster.
     wanted = {name: much for name, much in requests_of(pod).items() if name in allocatable or not is_extended(name)}
     short = shortages(wanted, account.free(allocatable))
     if not short:

@@ -1,9 +1,9 @@
 """
-The kubelets' care for their own Node objects, and the node controller's for those whose kubelet is silent.
+Updates Node objects, as their kubelets do, and as the node controller does for nodes whose kubelet is silent.
 
-A node that is seen is made ready, its extended resources are copied from capacity to allocatable, and its heartbeat is
-written periodically. A node that was made to fail for a test no longer reports, and gets the condition and the taints
-that the node controller gives it. Owned by the kubelet's thread.
+A new node is made ready, its extended resources are copied from capacity to allocatable, and its heartbeat is written
+periodically. A node that a test made fail no longer reports, and gets the condition and the taints of the node
+controller. Owned by the kubelet's thread.
 """
 
 import logging
@@ -45,7 +45,7 @@ class NodeKeeper:
         return next((str(a["address"]) for a in addresses if a.get("type") == "InternalIP"), "")
 
     def changed(self, node: JSON) -> bool:
-        """Take in a state of the node; whether the node is new."""
+        """Apply a state of the node. Returns whether the node is new."""
         name = node["metadata"]["name"]
         new = name not in self._nodes
         self._know(node)
@@ -59,7 +59,7 @@ class NodeKeeper:
         return new
 
     def _know(self, node: JSON) -> None:
-        """Keep the latest state: the answer to a write of our own may be ahead of the watch."""
+        """Keep the latest state: the response to our own write may be newer than the watch."""
         name = node["metadata"]["name"]
         known = self._nodes.get(name)
         if known is None or version_of(known) < version_of(node):
@@ -74,7 +74,7 @@ class NodeKeeper:
                 self._report(name)
 
     def fail(self, name: str) -> None:
-        """The node falls silent."""
+        """Stop the node's heartbeats."""
         if name in self._nodes and name not in self._down:
             self._down.add(name)
             self._patch_status(name, {"conditions": node_conditions(self._clock(), ready=False)})
@@ -82,7 +82,7 @@ class NodeKeeper:
             self._taint(name, taints)
 
     def restart(self, name: str) -> None:
-        """The node comes back, or its kubelet restarts."""
+        """Start the node again, or restart its kubelet."""
         self._down.discard(name)
         if name in self._nodes:
             self._report(name)

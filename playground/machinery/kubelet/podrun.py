@@ -1,9 +1,9 @@
 """
-One pod on its node: what its containers saw when they started, whether they run, and how they end.
+One pod on its node: the environment with which its containers started, whether they run, and how they end.
 
-A container "runs" from the moment its environment resolves and the NVIDIA runtime finds its devices. Nothing is
-executed unless programs are given (`Programs`); without one a container ends by itself only if the pod's annotation
-says after how long. Pure apart from what it is given; the kubelet owns it and writes what it says.
+A container "runs" as soon as its environment resolves and the NVIDIA runtime finds its devices. No program runs unless
+`Programs` starts one. Without a program, a container ends by itself only if the pod's annotation says after how long.
+Pure apart from its arguments. The kubelet owns it and writes its status.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ from playground.machinery.kubelet.gpuruntime import DeviceError, NodeGpus
 from playground.machinery.kubelet.podstatus import RESTARTING, Ended, Placed, Running, State, Waiting, status_of
 
 RUN_SECONDS = "gpufraction-playground/run-seconds"
-"""Pod annotation: after so many seconds every app container ends. Absent or unreadable: they run forever."""
+"""Pod annotation: every app container ends after this many seconds. Absent or unreadable: they run forever."""
 START_SECONDS = "gpufraction-playground/start-seconds"
-"""Pod annotation: its containers start so many seconds after the kubelet took it in, as while images are pulled."""
+"""Pod annotation: its containers start this many seconds after the kubelet admitted it, as if images were pulled."""
 EXIT_CODE = "gpufraction-playground/exit-code"
-"""Pod annotation: the exit code with which they end, also where they are stopped; 0 where it is absent."""
+"""Pod annotation: the exit code with which containers end, also if they are stopped. 0 if absent."""
 INITIALIZING = Waiting("PodInitializing")
 
 
@@ -30,14 +30,14 @@ class Process(Protocol):
     """A container's program that really runs."""
 
     def output(self) -> str:
-        """What it has printed. From any thread."""
+        """Its output so far. Call it from any thread."""
 
     def kill(self) -> None:
-        """End it. It may have ended."""
+        """Kill it. It may have ended already."""
 
 
 class Programs(Protocol):
-    """Runs containers' programs, for tests of what programs find. `started` must not wait."""
+    """Runs containers' programs, for tests of their environment. `started` must not block."""
 
     def started(
         self,
@@ -47,7 +47,7 @@ class Programs(Protocol):
         gpus: NodeGpus,
         ended: Callable[[int], None],
     ) -> Process | None:
-        """Start the container's program; None where nothing is run. `ended`: to be called with its exit code."""
+        """Start the container's program; None if none runs. `ended`: call it with the exit code."""
 
 
 class NoPrograms:
@@ -76,16 +76,16 @@ class PodRun:
     logs: dict[str, str] = field(default_factory=dict)
     programs: Programs = field(default_factory=NoPrograms)
     ended: Callable[[str, int], None] = lambda container, code: None
-    """To be called from any thread with a container whose program has ended, and its exit code."""
+    """Called from any thread with a container whose program has ended, and its exit code."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     def output(self, container: str) -> str:
-        """What the container has printed since it started last. From any thread."""
+        """The container's output since its last start. Call it from any thread."""
         process = self.processes.get(container)
         return process.output() if process is not None else self.logs.get(container, "")
 
     def start(self, around: Surroundings, gpus: NodeGpus, now: str) -> None:
-        """Start, in order, every container that neither runs nor ended; an init container that fails holds the rest."""
+        """Start, in order, every container that neither runs nor ended. A failing init container blocks the rest."""
         blocked = False
         for container, ends in needs.containers(self.pod["spec"]):
             name, state = container["name"], self.states.get(container["name"])
@@ -115,7 +115,7 @@ class PodRun:
 
     def complete(self, now: str, only: str = "", code: int | None = None) -> None:
         """
-        End the app containers that run, or `only` this one. What the restart policy wants again waits for its restart.
+        End the running app containers, or `only` this one. Containers that the restart policy restarts wait for it.
         `code`: the exit code, instead of the annotation's.
         """
         code = exit_code(self.pod) if code is None else code
@@ -169,7 +169,7 @@ def run_seconds(pod: Mapping[str, JSON]) -> float | None:
 
 
 def start_seconds(pod: Mapping[str, JSON]) -> float | None:
-    """How long it takes until its containers start; None as long as on that node for any pod."""
+    """Seconds until its containers start; None: as long as for any pod on that node."""
     return _seconds(pod, START_SECONDS)
 
 

@@ -17,12 +17,12 @@ from playground.machinery.objects import conditions
 OWN_CONDITIONS = frozenset(("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"))
 """The types of conditions that a kubelet writes; it leaves all others unchanged."""
 RESTARTING = "CrashLoopBackOff"
-"""The reason for which a container waits that ran before."""
+"""The reason of a waiting container that ran before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Since when; RFC 3339."""
+    """The container runs since this time; RFC 3339."""
 
     since: str
 
@@ -96,7 +96,7 @@ def status_of(
 
 
 def phase_of(states: Iterable[State]) -> str:
-    """Pending until every container was started once; ended when all have."""
+    """Pending until every container has started once; Succeeded or Failed when all have ended."""
     seen = [Running("") if isinstance(state, Waiting) and state.reason == RESTARTING else state for state in states]
     if all(isinstance(state, Ended) for state in seen):
         return "Failed" if any(isinstance(s, Ended) and s.exit_code for s in seen) else "Succeeded"
@@ -106,13 +106,13 @@ def phase_of(states: Iterable[State]) -> str:
 
 
 def past_deadline() -> JSON:
-    """What a kubelet says about a pod that was active for longer than `activeDeadlineSeconds`."""
+    """The status of a pod that was active for longer than `activeDeadlineSeconds`."""
     message = "Pod was active on the node longer than the specified deadline"
     return {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
 
 
 def rejected(pod: JSON, reason: str, message: str, now: str) -> JSON:
-    """The status of a pod that its node did not take."""
+    """The status of a pod that its node rejected."""
     old = pod.get("status") or {}
     return {**old, "phase": "Failed", "reason": reason, "message": message, "startTime": now}
 

@@ -1,3 +1,3 @@
 """
-What components read in objects and write into them: Node objects, amounts of resources, conditions. Pure.
+The parts of objects that components read and write: Node objects, amounts of resources, conditions. Pure.
 """

@@ -23,7 +23,7 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def is_extended(name: str) -> bool:
-    """A resource outside the `kubernetes.io` domain: what device plugins and agents put on a node."""
+    """Whether a resource is outside the `kubernetes.io` domain, as those of device plugins and agents are."""
     return "/" in name and "kubernetes.io/" not in name
 
 
@@ -50,7 +50,7 @@ def shortages(wanted: Amounts, free: Amounts) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one pod takes on its node."""
+    """The amounts that one pod uses on its node."""
 
     requests: Amounts
     ports: frozenset[HostPort] = frozenset()
@@ -58,7 +58,7 @@ class Holding:
 
 @dataclass(slots=True)
 class Account:
-    """What is taken on one node, by whom. Booking a pod twice, or releasing one that is not there, changes nothing."""
+    """The amounts in use on one node, by pod. Booking a pod twice, or releasing an absent one, has no effect."""
 
     used: Amounts = field(default_factory=dict)
     held: dict[str, Holding] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Account:
         return frozenset(self._ports)
 
     def free(self, allocatable: Amounts) -> Amounts:
-        """What is left of `allocatable`; negative where more was booked than there is."""
+        """The free amounts of `allocatable`; negative where more is booked than the node has."""
         return {name: much - self.used.get(name, 0) for name, much in allocatable.items()}
 
 
@@ -106,7 +106,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def node_state(node: Mapping[str, Any], ports: Iterable[HostPort] = ()) -> NodeState:
-    """The part of a node that selectors, taints and host ports are judged by."""
+    """The part of a node that decides about selectors, taints and host ports."""
     metadata, spec = node["metadata"], node.get("spec") or {}
     return NodeState(
         name=metadata["name"],
@@ -127,7 +127,7 @@ def allocatable_of(node: Mapping[str, Any]) -> Amounts:
 
 def with_extended(node: JSON) -> dict[str, str | None]:
     """
-    What must change in the node's allocatable for its extended resources to be those of its capacity.
+    The changes that make the extended resources in the node's allocatable equal to those in its capacity.
 
     Kubelet does this at every status update; a name whose value is None is to be removed.
     """

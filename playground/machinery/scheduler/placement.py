@@ -1,12 +1,12 @@
 """
-Which node a pod goes to, and in kube-scheduler's words why not to the others.
+The node for a pod, or kube-scheduler's message on why no node fits.
 
 The filters and their order are those of kube-scheduler's default profile that need no other pod than the node's own:
 NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit; the score is LeastAllocated. Each node is
 counted under its first failing filter. Sources: "Scheduler Configuration" in the Kubernetes documentation, and the
 messages of release 1.30. Pure: nodes and needs in, a choice or the reasons out. Ties go to the node with fewer pods
 (the real score counts 100m and 200 MB for a container that asks for nothing, to the same effect), then to the first
-name, where kube-scheduler draws lots.
+name; kube-scheduler chooses one at random.
 """
 
 from collections import Counter
@@ -20,20 +20,20 @@ from playground.machinery.objects.resources import NOT_READY, PODS, UNSCHEDULABL
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a pod wants of its node."""
+    """The requirements of a pod for its node."""
 
     needs: scheduling.PodNeeds
     requests: Amounts
 
     @property
     def key(self) -> tuple[scheduling.PodNeeds, tuple[tuple[str, int], ...]]:
-        """Equal for pods that fare equally."""
+        """A key that is equal for pods with the same result."""
         return self.needs, tuple(sorted(self.requests.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One node with what it has and what is taken. `state.host_ports` is not used; the account knows better."""
+    """One node with its resources and the amounts in use. `state.host_ports` is unused: the account has the ports."""
 
     state: NodeState
     allocatable: Amounts
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node takes the pod; `message` is what kube-scheduler would say."""
+    """No node fits the pod. `message` is kube-scheduler's."""
 
     message: str
 
@@ -74,7 +74,7 @@ def choose(wish: Wish, candidates: Iterable[Candidate]) -> str | Unschedulable:
 
 
 def objections(wish: Wish, candidate: Candidate) -> list[str]:
-    """Why the node does not accept the pod: the reasons of the first filter that says no; empty where it does."""
+    """Why the node does not fit the pod: the reasons of the first filter that rejects it; empty if it fits."""
     state, needs = candidate.state, wish.needs
     if state.cordoned and not _tolerated(needs, UNSCHEDULABLE):
         return ["node(s) were unschedulable"]

@@ -1,9 +1,9 @@
 """
-The embedded cluster's kube-scheduler: one thread that owns what it knows and binds one pod after another.
+The embedded cluster's kube-scheduler: one thread that owns its state and binds one pod after another.
 
-The choice itself is `placement.choose`. Here is the rest: which pods are its own (its `schedulerName`, no gate, no node
-yet), what is booked on each node, who waits, and when to try again. A pod that found no node is parked until something
-happens that could cure it (a node appears or changes, a pod leaves); parked pods are never polled. There is no
+`placement.choose` makes the choice. This module has the rest: which pods are its own (its `schedulerName`, no gate, no
+node yet), what is booked on each node, which pods wait, and when to retry. A pod that found no node is parked until a
+change could help it (a node appears or changes, a pod leaves); parked pods are never polled. There is no
 preemption, no volume, no inter-pod rule and no topology spread: a pod that uses those is placed without them.
 """
 
@@ -35,7 +35,7 @@ RETRY_SECONDS = 1.0
 
 
 class Scheduler:
-    """Feed it through the caches; `run` is its thread."""
+    """The caches feed it; `run` is its thread."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Scheduler:
         self._placed: dict[str, str] = {}  # pod uid -> node
         self._pending: dict[str, JSON] = {}  # pods to try, by uid, in the order of their arrival
         self._parked: dict[str, JSON] = {}  # pods that found no node
-        self._wishes: dict[str, Wish] = {}  # of pending and parked pods: reading them is most of a pass's work
+        self._wishes: dict[str, Wish] = {}  # of pending and parked pods: reading them would take most of a pass
         self._retry = False
         pods.on_change(lambda old, new: self._inbox.put((pods, old, new)))
         nodes.on_change(lambda old, new: self._inbox.put((nodes, old, new)))
 
     def run(self, stop: threading.Event) -> None:
-        """Take in what changed, then schedule what can be; until `close`."""
+        """Apply changes, then schedule the pods that can be placed; until `close`."""
         while not stop.is_set():
             try:
                 changes = self._wait()
@@ -75,7 +75,7 @@ class Scheduler:
                     self._take_in(change)
                 self._schedule_pending()
             except Exception:
-                # One pod that nobody foresaw must not stop the scheduling of all others.
+                # One unexpected pod must not stop the scheduling of all others.
                 log.exception("scheduling failed")
                 self._retry = True
 
@@ -83,7 +83,7 @@ class Scheduler:
         self._inbox.put(None)
 
     def _wait(self) -> list[_Change] | None:
-        """Everything that is in the inbox, at least one change unless a retry is due; None to stop."""
+        """Wait for a change or until a retry is due, and return all changes in the inbox; None to stop."""
         changes: list[_Change] = []
         try:
             first = self._inbox.get(timeout=RETRY_SECONDS if self._retry else None)
@@ -130,7 +130,7 @@ class Scheduler:
         self._release(uid)
 
     def _drop(self, uid: str) -> None:
-        """The pod waits no more."""
+        """Remove the pod from those that wait."""
         for waiting in (self._pending, self._parked, self._wishes):
             waiting.pop(uid, None)
 
@@ -161,7 +161,7 @@ class Scheduler:
 
     def _consider(self, uid: str, pod: JSON) -> None:
         parked = self._parked.get(uid)
-        # Our own condition on a parked pod comes back as a change, which cures nothing.
+        # Our own condition on a parked pod comes back as a change, which helps no pod.
         if parked is not None and _wants(parked) == _wants(pod):
             self._parked[uid] = pod
             return
@@ -198,7 +198,7 @@ class Scheduler:
             except BadQuantity as error:
                 self._park(pod, Unschedulable(f"pod has an unreadable quantity: {error}"))
                 continue
-            # Binding only takes room, so what found no node a moment ago finds none now.
+            # Binding only uses up room, so pods that found no node a moment ago find none now.
             choice = failed.get(wish.key) or placement.choose(wish, self._candidates.values())
             if isinstance(choice, Unschedulable):
                 failed[wish.key] = choice
@@ -219,7 +219,7 @@ class Scheduler:
         return wish
 
     def _bind(self, pod: JSON, node: str) -> None:
-        """Book first: the next choice must know of this one before its event comes back."""
+        """Book first: the next choice must take this one into account before its event comes back."""
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
         self._book(pod, node)
         refused = self._client.bind(pod, node)
@@ -253,7 +253,7 @@ def _turn(pod: JSON) -> tuple[int, str]:
 
 
 def _wants(pod: JSON) -> tuple[object, ...]:
-    """What a change of could make a parked pod fit."""
+    """The parts of a pod whose change could make a parked pod fit."""
     spec = pod["spec"]
     fields = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
     return (*(spec.get(field) for field in fields), [c.get("resources") for c in spec["containers"]])
