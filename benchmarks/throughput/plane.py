@@ -33,7 +33,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 
 JSON = dict[str, Any]
-EXTENDED = "bench.example/gpu-share"
+EXTENDED = "bench.example/replica"
 """The extended resource by which kube-scheduler alone places."""
 SHARES, GPUS = 64, CARDS
 """Shares of a node, in EXTENDED, and its cards."""

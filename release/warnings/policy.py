@@ -30,6 +30,11 @@ NAME = "gpufraction-warnings"
 MOST_CONTAINERS, MOST_RESOURCES = 16, 16
 """Containers of each kind, and limits of one."""
 MOST_ANNOTATIONS = 64
+LIKE_ONE_THAT_ASKS = "gpu|nvidia|aliyun|elastic|cores|priority"
+"""
+A pattern of all names of limits that may be meant for a share. A typing error in a resource that requests one leaves at
+least one of these words as it is.
+"""
 COUNT_MIB = (hami.MEM, *elastic.MEMORIES)
 """Resources that count MiB unless they have a binary suffix."""
 
@@ -94,7 +99,7 @@ spec:
         resources: [pods]
   matchConditions:
     # Nobody reads a warning about what a controller makes. An update is judged only if it changes the specification or
-    # annotations. Then a limit must have a name with a domain, or an annotation must be nearly one of those that ask.
+    # annotations. Then a limit or an annotation must resemble one that requests a share.
     - name: may-ask-for-a-gpu-share
       expression: |-
 {concerns}
@@ -131,7 +136,7 @@ def _concerns() -> str:
         return (
             f"has(t.spec.{kind}) && t.spec.{kind}.size() <= {MOST_CONTAINERS} && t.spec.{kind}.exists(c,\n"
             f"    has(c.resources) && has(c.resources.limits) && c.resources.limits.size() <= {MOST_RESOURCES} &&\n"
-            "    c.resources.limits.exists(r, r.contains('/')))"
+            f"    c.resources.limits.exists(r, r.contains('/') && r.matches({cel.text(LIKE_ONE_THAT_ASKS)})))"
         )
 
     ways = [*map(named, _KINDS), f"has(t.metadata) && {annotated('t')}"]

@@ -48,6 +48,7 @@ def test_a_name_means_what_it_resembles(name: str, wanted: str) -> None:
 def test_every_typing_error_in_a_resource_is_found(known: str) -> None:
     made = {name for name in names.one_edit(known) if "/" in name} - {known}
     assert {name for name in made if not names.misspells(name, known)} == set()
+    assert {name for name in made if not re.search(policy.LIKE_ONE_THAT_ASKS, name)} == set()
     assert {name for name in made if not any(each.match(names.plain(name)) for each in PATTERNS)} == set()
 
 
