@@ -191,7 +191,7 @@ def rows(page: str, heading: str) -> dict[str, list[str]]:
 
 
 def test_what_the_comparison_says_of_costs_was_measured() -> None:
-    page = text("benchmarks.md").partition("This is the table")[2].partition("What the columns mean")[0]
+    page = text("benchmarks.md").partition("This is the table")[2].partition("At 5,000 nodes")[0]
     measured = {line.split("|")[1].strip(): line.split("|")[2:] for line in page.splitlines() if line.startswith("| ")}
     compared = rows("why.md", "## What does a pod cost?")
     for name, (_, cost, rate, own) in compared.items():
