@@ -50,6 +50,7 @@ class Told(io.StringIO):
 def report(request: pytest.FixtureRequest, real: RealNodeCluster, way: Way, tmp_path: Path) -> JSON:
     """The report of this node and this way."""
     folder = Path(os.environ.get(REPORTS) or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{real.node.runtime.name}-{way.delivery['modes'][0]}.json"
     told, ended = Told(), threading.Event()
 
