@@ -1,7 +1,7 @@
 """
 A run: the checks one after another, each with its own pods, until all are done or the run is stopped.
 
-    for each check:  report what cannot be tried at once ──▶ pods ──▶ figures ──▶ a result of `verdicts`
+    for each check:  report at once what cannot be tried ──▶ pods ──▶ figures ──▶ a result of `verdicts`
 
 Tenants are not disturbed: a program that exceeds a share or loads a card runs only on a card without shares, and
 programs are restarted only if a flag of the command requests it. Must not: judge a figure.

@@ -58,7 +58,7 @@ def wanted(project: Path) -> tuple[list[str], list[str], list[str]]:
 def hashes(
     requirements: Iterable[str], constraints: Path, python: str, machine: str, environment: Mapping[str, str]
 ) -> Hashes:
-    """The packages that pip would install there. Raises `Unfit` if one has no wheel or pin, or is not from the index."""
+    """The packages that pip would install there. Raises `Unfit` if one has no wheel or pin, or is from elsewhere."""
     listed = list(requirements)
     if not listed:
         return {}
