@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.estimates --trace FOLDER`: how often a waiting pod starts when it is told, on openb.
+`python -m benchmarks.estimates --trace FOLDER`: how often a waiting pod starts at its estimated time, on openb.
 
 The trace with its own times, made hot as in `benchmarks.placement.departures`: every tenth node, and all running times
 longer by one factor. Waiting pods are tried oldest first, and every one that fits starts. As a pod joins the queue it
@@ -7,7 +7,7 @@ gets an estimate by the allocator's own code, with what was learnt from the pods
 say whose a pod is, so pods that request the same stand for one owner's. The answer is judged when the pod starts:
 by-then, sooner (before half of the time had passed) or later. A pod that never starts is not judged.
 
-The constant guess tells every pod the same wait. It is the one that would have been right most often, chosen
+The constant guess gives every pod the same wait. It is the one that would have been right most often, chosen
 afterwards, so no constant guess does better on the same pods.
 """
 
@@ -42,7 +42,7 @@ OUTCOMES: tuple[Outcome, ...] = ("by-then", "sooner", "later")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A pod that was told `by` when it began to wait, and started."""
+    """A pod that got the estimate `by` when it began to wait, and started."""
 
     at: float
     by: float
@@ -51,7 +51,7 @@ class Told:
 
 @dataclass
 class Replay:
-    """The cluster, the queue, and what was said to whom."""
+    """The cluster, the queue, and the estimates of the pods."""
 
     nodes: dict[str, NodeState]
     holders: dict[str, dict[str, AllocatedPod]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Replay:
     waits: list[float] = field(default_factory=list)
     silent: Counter[str] = field(default_factory=Counter)
     every: int = 1
-    """One of this many pods that begin to wait is told; a forecast takes time."""
+    """One of this many pods that begin to wait gets an estimate; a forecast takes time."""
     came: int = 0
 
     def key(self, stay: Stay) -> str:
@@ -123,7 +123,7 @@ class Replay:
         return True
 
     def come(self, stay: Stay) -> None:
-        """A pod comes; if it must wait, it is told until when."""
+        """A pod arrives; if it must wait, it gets an estimate of the time."""
         now = float(stay.comes)
         if self.start(stay, now):
             return
@@ -150,7 +150,7 @@ class Replay:
 
 
 def constant(told: Sequence[Told]) -> tuple[float, Counter[Outcome]]:
-    """The one wait that would have been right for most of these pods, and what would have come of it."""
+    """The one wait that would have been right for most of these pods, and its results."""
     waited = np.array([each.started - each.at for each in told])
     best = max(np.unique(waited), key=lambda guess: int(((waited <= guess) & (waited >= guess / 2)).sum()))
     return float(best), Counter(outcome(0, float(best), float(each)) for each in waited)

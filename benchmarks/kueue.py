@@ -53,7 +53,7 @@ SIDES: Mapping[str, Mapping[str, str]] = {
     "Kueue alone": {},
     "Kueue and gpufraction": {str(names.GPU_MEMORY): "1Gi", str(names.GPU_CORES): "1"},
 }
-"""What the pods of each side ask for alongside CPU and memory."""
+"""The requests of each side's pods alongside CPU and memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Measured:
     all: float
     """From the release of the queue until no pod has one."""
     cpu: tuple[float, ...]
-    """What the programs of `_WORKERS` worked meanwhile."""
+    """The processor time of the programs of `_WORKERS` meanwhile."""
 
 
 def measure(count: int, rounds: int, environment: Mapping[str, str] = os.environ) -> Iterator[str]:

@@ -117,7 +117,7 @@ class _Answer:
 
 
 class _Memory:
-    """An API server's answers for one Node and its GPUNode: what was written is what is there."""
+    """An API server's answers for one Node and its GPUNode: it returns the last writes."""
 
     def __init__(self) -> None:
         self._objects: dict[str, JSON] = {}

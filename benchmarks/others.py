@@ -141,7 +141,7 @@ def _disk(number: int, node: str, zone: str) -> Iterator[tuple[str, JSON]]:
 
 
 def stored(pods: int, nodes: Sequence[str]) -> dict[str, list[tuple[tuple[str, str], object]]]:
-    """The same as the allocator keeps them: what is read of each, by plural and key."""
+    """The same as the allocator keeps them: the parts that it reads of each, by plural and key."""
     found: dict[str, list[tuple[tuple[str, str], object]]] = {plural: [] for plural in KINDS}
     for plural, made in storage(pods, nodes):
         kind = KINDS[plural]

@@ -1,5 +1,5 @@
 """
-What Linux tells of a process and its children: memory, processor time, and when it was started; from proc(5).
+Linux's figures of a process and its children: memory, processor time, and when it was started; from proc(5).
 
 Time that a process worked is reported alongside time that passed, because on a shared machine the two differ.
 """

@@ -1,5 +1,5 @@
 """
-Telling the person who waits what goes on, on standard error, so that standard output has the figures only.
+Prints the progress to standard error, so that standard output has the figures only.
 """
 
 from __future__ import annotations

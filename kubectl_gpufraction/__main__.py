@@ -1,5 +1,5 @@
 """
-The command: its arguments, and printing what it answers.
+The command: reads its arguments and prints its output.
 
 Exit status: see `kubectl_gpufraction.session.Exit`.
 """
@@ -80,7 +80,7 @@ def parser() -> Parser:
 
 
 def _candidates(words: Sequence[str]) -> list[str]:
-    """What may replace the last of these words, for the completion of shells."""
+    """The candidates for the last of these words, for the completion of shells."""
     common = commandline.common()
     commands = {command.name: commandline.actions(command) for command in COMMANDS}
     commands[commandline.HELP] = commandline.help_actions(COMMANDS)
@@ -190,7 +190,7 @@ def _print(session: Session, out: Terminal, stop: threading.Event, form: Form) -
 
 
 def _between(before: str, for_people: bool, *, redraws: bool) -> str:
-    """What is written before a text: nothing, an empty line, or a sequence that clears the screen."""
+    """The prefix of a text: nothing, an empty line, or a sequence that clears the screen."""
     if redraws:
         return CLEAR
     return "\n" if before and for_people else ""

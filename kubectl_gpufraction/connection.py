@@ -30,7 +30,7 @@ class UserTransport:
     def __init__(
         self, inner: Transport, *, user: str = "", groups: Sequence[str] = (), timeout: float | None = None
     ) -> None:
-        """`user`, `groups`: whom the API server impersonates, if it lets this user. `timeout`: seconds a request."""
+        """`user`, `groups`: the identity to impersonate, if this user may. `timeout`: seconds for each request."""
         self._inner = inner
         # Header names are not case-sensitive, and each group has a header of its own; the transport sends one of each
         # name, so the groups' names differ by case.

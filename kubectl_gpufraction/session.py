@@ -1,5 +1,5 @@
 """
-One call of the command: its arguments, the cluster that it asks, and its result.
+One call of the command: its arguments, the cluster that it reads, and its result.
 
 A command is a value (`Command`): its name, its help, its arguments, and a function from the session to its output.
 """
@@ -80,7 +80,7 @@ class Exit(IntEnum):
 
 class Failed(Exception):
     """
-    The command failed; the message is for the user. `shown`: what is printed nevertheless. `status`: the exit status.
+    The command failed; the message is for the user. `shown`: output that is still printed. `status`: the exit status.
     """
 
     def __init__(self, message: str, *, shown: CommandOutput | None = None, status: Exit = Exit.FAILED) -> None:
@@ -123,7 +123,7 @@ class Session:
 
     def surroundings(self, reader: NeighbourReader, pending: Sequence[PendingPod], *, whole: bool) -> Surroundings:
         """
-        What filters read to judge these pods, if the user may list it. `whole`: nodes, GPUNodes and all pods were
+        The input of the filters for these pods, if the user may list it. `whole`: nodes, GPUNodes and all pods were
         listed, and `reader` has them.
         """
         unread = {} if whole else self.unlisted()
@@ -152,7 +152,7 @@ class Session:
         return [each for namespace in namespaces for each in self._bounded(kind, unread, at(namespace))]
 
     def _profiles(self, unread: dict[str, str]) -> Mapping[str, Profile] | None:
-        """What the options say about kube-scheduler's profiles; None if they are `unread`."""
+        """The kube-scheduler profiles of the options; None if the options are `unread`."""
         try:
             return options.options_of(self.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS))).profiles
         except KubeNotFound:
@@ -244,7 +244,7 @@ class Session:
 
     def weights(self) -> dict[str, str] | None:
         """
-        The weights on namespaces' labels where the allocator's settings say that the queue is fair; None where it is
+        The weights on namespaces' labels where the queue is fair by the allocator's settings; None where it is
         in the order of age, or the user may not see that.
         """
         if (self.allocator_settings() or {}).get("queue-order") != "fair":
@@ -338,4 +338,4 @@ class Command:
     flags: frozenset[str] = TABLE
     """The common flags that it has and its help lists, besides those of the connection."""
     example: str = ""
-    """Lines to type, each after a comment that says what for."""
+    """Lines to type, each after a comment with its purpose."""

@@ -74,7 +74,7 @@ class Agent:
 
     `node` is the name of the Node that this machine is. `pace.interval` lies between two steps if nothing wakes the
     agent, and between two writes of a field that another writer undoes. `terms` is the part of the terms that is known
-    at the start. `clock` is wall time in seconds since the epoch: the heartbeat counts from a published time.
+    at the start. `clock` is wall time in seconds since the epoch, because the heartbeat counts from a published time.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Agent:
         return self._trouble
 
     def wake(self) -> None:
-        """Have the next step happen now. From any thread."""
+        """Run the next step now. May be called from any thread."""
         self._wake.set()
 
     def node_event(self, event: Event) -> None:
@@ -132,14 +132,14 @@ class Agent:
         while not stopping.is_set():
             pause = self.step()
             if self._failures:
-                # Only the end shortens a backoff: an event that wakes one agent may wake those of all nodes.
+                # Only a stop shortens a backoff, because an event that wakes one agent may wake those of all nodes.
                 stopping.wait(pause)
             else:
                 self._wake.wait(pause)
             self._wake.clear()
 
     def step(self) -> float:
-        """One round. Gives the seconds until the next one should be."""
+        """Do one round. Returns the seconds until the next one."""
         report = self._machine.observe()
         if report is None:
             return self._interval

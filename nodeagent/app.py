@@ -55,7 +55,7 @@ from runtime.supervision import Workers
 from runtime.tokenreview import kube_review
 
 _LAST_WRITE = 5.0
-"""Seconds that the publisher has at a stop for the round that it is in."""
+"""Seconds that the publisher has at a stop to finish its current round."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RunningAgent:
     """Of probes and metrics."""
 
     def stop(self) -> None:
-        """Once the process is to stop: let the publisher end its round, then end watches and probes."""
+        """When the process must stop: let the publisher finish its round, then end watches and probes."""
         self.agent.wake()
         self.overuse.wake()
         self.publisher.join(_LAST_WRITE)
@@ -110,7 +110,7 @@ def start(
     idleness = IdleTracker(least=settings.idle_least, gap=max(ACTIVE_SECONDS, 2 * settings.pace.interval))
 
     def used(usage: NodeUsage, watch: OveruseMonitor) -> None:
-        """Called with the use at each look, on the thread that judges overuse."""
+        """Called with the usage at each look, on the thread that judges overuse."""
         gauges.show_usage(usage, watch)
         now = time.time()
         if idleness.see(usage, now):
@@ -195,7 +195,7 @@ def _handle(
 
 
 def _waits(residents: Residents) -> str:
-    """Why an agent in its own namespace writes nothing: one of an earlier installation is still on the node."""
+    """Why an agent in its own namespace writes nothing: an agent of an earlier installation is still on the node."""
     former = residents.former_agents()
     if not former:
         return ""

@@ -13,7 +13,7 @@ from typing import Any
 from contract.reasons.base import ReasonName
 
 READY = "Ready"
-"""The condition that says whether this node's GPUs can be used at all."""
+"""The condition that reports whether this node's GPUs can be used at all."""
 
 
 @dataclass(frozen=True, slots=True)

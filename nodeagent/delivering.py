@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from nodeagent.dra.server import PluginServer
 
 _CLAIM_TIMEOUT = 5.0
-"""Seconds. Kubelet gives a plugin 45 and asks again; a pod's start must not wait for an unavailable server."""
+"""Seconds. Kubelet gives a plugin 45 s and retries; a pod's start must not wait for an unavailable server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a way is built from. `latest`: the last look at the GPUs. `changed`: wakes who publishes."""
+    """The inputs for building a way. `latest`: the last look at the GPUs. `changed`: wakes the publisher."""
 
     kube: Kube
     settings: AgentSettings

@@ -64,7 +64,7 @@ class Machine:
         if not self._residents.known:
             unknown = "the pods of this node are not listed yet" if self._residents.followed else _PODS_NOT_READ
         idle, reports = frozenset[IdleShare](), frozenset[PodReport]()
-        if not observation.problem:  # otherwise it is unknown which pod uses what
+        if not observation.problem:  # otherwise the usage of each pod is unknown
             idle, reports = self._idle(), self._reports()
         held = self._residents.held()
         return NodeReport(observation, self._options(), held, unknown, idle, reports, self._waits())

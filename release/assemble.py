@@ -1,5 +1,5 @@
 """
-The files of a release, in `build/release`: what `make release-files` has built, packed and described.
+Packs the files of a release in `build/release`: the output of `make release-files`, with its description.
 
     python -m release.assemble --url https://SERVER/OWNER/REPOSITORY
 

@@ -27,7 +27,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def notes(project: Path) -> str | None:
-    """What the changelog says about the current version; None if it says nothing."""
+    """The changelog's text about the current version; None if it has none."""
     return sections((project / CHANGELOG).read_text(encoding="utf-8")).get(version(project)) or None
 
 

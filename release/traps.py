@@ -61,7 +61,7 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _deployment(program: OtherProgram) -> str:
-    """What a Deployment of the program has."""
+    """The marks of the program's Deployment."""
     labels = [
         f"the labels {each}"
         for each in (" and ".join(f"`{key}: {value}`" for key, value in each.items()) for each in program.labels)

@@ -1,5 +1,5 @@
 """
-The version: in `pyproject.toml`, and copied to where our image, our chart and the project are named with it.
+The version: in `pyproject.toml`, and copied to every place that names our image, our chart or the project with it.
 
     python -m release.version                 # print it; fails where a copy differs
     python -m release.version --tag v0.1.0    # fails also if the tag names another version
@@ -19,7 +19,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 FORM = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
-"""What a version looks like; Python and semantic versioning both take it without the last part."""
+"""The form of a version; Python and semantic versioning both accept it without the last part."""
 _HELD = re.compile(r'(?m)^(?P<before>version = ")(?P<version>[^"]+)')
 _COPIES = (
     # An image with its tag, as in `make image IMAGE=REGISTRY/gpufraction:0.1.0`.

@@ -69,7 +69,7 @@ class RunningRecorder:
         self._process.spawn("recording", self._run)
 
     def stop(self) -> None:
-        """End the watches, and write what is left."""
+        """End the watches, and write the remaining records."""
         for informer in self.informers:
             informer.stop()
         with self._lock:

@@ -43,7 +43,7 @@ def real(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "create") -> Iterator[str]:
-    """Create the pods and compare. `scheduler`: what the pods name, the default one where empty."""
+    """Create the pods and compare. `scheduler`: the scheduler that the pods name; empty: the default one."""
     say(f"creating pods with and without a webhook, on {where}")
     installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _UNLABELLED}})
     cluster.await_account(_UNLABELLED)

@@ -116,7 +116,7 @@ def _asking_again(number: int) -> JSON:
 
 
 def grown(number: int) -> JSON:
-    """A pod that was admitted before with many containers that ask, and has so many more that do not."""
+    """A pod that was admitted before with many containers with requests, and has so many more without."""
     pod = _asking_again(MOST_SHARING)
     pod["spec"]["containers"] += [{"name": f"x{at}"} for at in range(number)]
     return pod
@@ -228,7 +228,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "a long annotation": _text(lambda text: _pod(metadata={"annotations": {"example.com/a": text}}), "a"),
         "a long name of ours": _text(lambda text: _pod(metadata={"annotations": {_OURS + text: "x"}}), "g"),
         "wide letters": _text(lambda text: _pod(metadata={"annotations": {"example.com/a": text}}), "\U0001f600"),
-        # What no program reads.
+        # Parts that no program reads.
         "unknown objects": _listed("filling", lambda at: {"a": {}}),
         "unknown lists": _listed("filling", lambda at: []),
         "unknown words": _listed("filling", lambda at: f"w{at}"),

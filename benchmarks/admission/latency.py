@@ -1,5 +1,5 @@
 """
-Admission over HTTPS, with the webhook and the allocator as the processes that they are: latency at a fixed rate, the
+Admission over HTTPS, with the webhook and the allocator as separate processes: latency at a fixed rate, the
 highest rate, and the added cost of a pod's creation on the embedded API server.
 
 The cluster is loaded, the API server is the embedded one, and the reviews come from a process of their own. All of them
@@ -77,7 +77,7 @@ def admission() -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one run of the load generator came to."""
+    """The result of one run of the load generator."""
 
     latencies: list[int]
     seconds: float

@@ -79,13 +79,13 @@ class Connection:
 
 @dataclass
 class Run:
-    """What the senders share, and what comes of it."""
+    """The shared state of the senders, and their results."""
 
     bodies: Sequence[bytes]
     start: float
     until: float
     rate: float
-    """Reviews a second; 0: as fast as answers come."""
+    """Reviews a second; 0: as fast as answers arrive."""
     lock: threading.Lock = field(default_factory=threading.Lock)  # guards what follows
     numbers: Iterator[int] = field(default_factory=itertools.count)
     latencies: list[int] = field(default_factory=list)

@@ -1,5 +1,5 @@
 """
-A control plane that holds a large cluster and does nothing with it: the embedded API server without the machinery.
+A control plane that holds a large cluster and is otherwise idle: the embedded API server without the machinery.
 
 Its nodes, GPUs and pods are put into its store directly, because the benchmark starts with them and does not measure
 them. There are no kubelets and no agents, so only the measured programs change anything.

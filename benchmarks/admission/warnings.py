@@ -30,7 +30,7 @@ _TIMES = 200
 _BOUND, _FREE = "bound", "free"
 _POLICY = installing.BASE.parent / "policies" / "warnings.yaml"
 _CONTAINERS, _RESOURCES, _ANNOTATIONS = 16, 16, 64
-"""The most that the policy looks at."""
+"""The most parts that the policy examines."""
 _NO_GPU = {"cpu": "1"}
 _MISSPELT = {"gpufracton.io/gpu-memory": "8Gi"}
 
@@ -58,7 +58,7 @@ def warnings(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What is applied, how it is called for people and for programs, and how often."""
+    """The applied manifest, its names for people and for programs, and how often it is applied."""
 
     title: str
     key: str

@@ -1,8 +1,8 @@
 """
 The pods of the benchmark: full ones, as an API server hands them to a webhook, in every dialect; and reviews of them.
 
-Pure: the same number gives the same pod. One in twenty asks for more than is free anywhere, because a cluster that is
-full answers that too.
+Pure: the same number gives the same pod. One in twenty requests more than is free anywhere, because a full cluster
+must answer that too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LARGE_EVERY = 20
 
 
 def limits(number: int) -> dict[str, str]:
-    """What the pod of this number asks for."""
+    """The request of the pod of this number."""
     if number % _LARGE_EVERY == _LARGE_EVERY - 1:
         return {f"{_NATIVE}gpu-memory": "80Gi"}
     size = 1 + number % 3
@@ -35,7 +35,7 @@ def limits(number: int) -> dict[str, str]:
 
 
 def pod(number: int, *, namespace: str, name: str = "", wanted: Mapping[str, str]) -> JSON:
-    """A pod of a Deployment as the API server leaves it; `wanted` are the GPU resources that it asks for."""
+    """A pod of a Deployment as the API server leaves it; `wanted` are the GPU resources that it requests."""
     metadata: JSON = {
         "generateName": "trainer-7d9f8b6c5-",
         "namespace": namespace,

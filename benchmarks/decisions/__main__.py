@@ -121,7 +121,7 @@ def _placements(world: World, shapes: list[SchedulingRequest], decisions: int, r
 
 
 def _refusals(world: World, times: int) -> list[JSON]:
-    """A "no" is timed with the question whether it is permanent, which the allocator always asks after it."""
+    """A "no" is timed with the check whether it is permanent, which the allocator always makes after it."""
     found = []
     for refused in mix.unplaceable():
         took, placed = [], 0

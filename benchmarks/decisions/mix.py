@@ -120,7 +120,7 @@ def _ask(rng: random.Random, number: int, containers: tuple[FractionRequest, ...
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request that finds no room, and what it is called in the table."""
+    """A request that finds no room, and its name in the table."""
 
     what: str
     ask: SchedulingRequest

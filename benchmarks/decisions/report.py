@@ -52,7 +52,7 @@ def decisions(count: int = 3000) -> Iterator[str]:
 
 
 def measure(nodes: int, sharers: int, **given: object) -> JSON:
-    """What `python -m benchmarks.decisions` says of one size; `given` are its other flags."""
+    """The output of `python -m benchmarks.decisions` for one size; `given` are its other flags."""
     say(f"decisions at {nodes} nodes with {sharers} sharers" + (f" by {given['policy']}" if "policy" in given else ""))
     flags = {"nodes": nodes, "sharers": sharers, **given}
     command = [

@@ -2,8 +2,8 @@
 The cost of a decision by cluster size and policy: a table, the fitted exponents, and a plot for `docs/benchmarks.md`.
 
 `python -m benchmarks.decisions` measures each size and policy in a process of its own; no tenant chooses a policy here,
-so that every decision is by the one that the row names. What counts is the processor's time of the deciding thread: on
-a machine that does other work the clock tells how busy that is.
+so that every decision is by the one that the row names. The figures are processor time of the deciding thread, because
+on a machine that does other work the clock shows how busy the machine is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = (100, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 """Nodes of 8 GPUs."""
 SHARERS_PER_NODE = 20
 _SHOWN = 5_000
-"""The size of which the last line tells."""
+"""The size that the last line reports."""
 _DECISIONS = 2_000
 PLOT = Path(__file__).resolve().parents[2] / "docs" / "benchmark-scale.svg"
 

@@ -75,7 +75,7 @@ class World:
         )
 
     def lesson_due(self, ask: SchedulingRequest) -> bool:
-        """The pod asks for the first time; True if tables are to be made."""
+        """The pod's first request; True if tables must be made."""
         learned = self.cluster.engine.policy.learned
         return self._learner.see(ask.request, ask.needs.compute.cpu) and learned
 
@@ -86,7 +86,7 @@ class World:
         return estimator.make(engine.policy.node, self._learner.target(), supply)
 
     def book(self, ask: SchedulingRequest, chosen: Placement) -> None:
-        """Reserve what was decided."""
+        """Reserve the decided placement."""
         self.cluster.assume(self._holding(ask.request, chosen.node, chosen.containers, ask.needs.compute))
 
     def release_one(self) -> None:
@@ -105,7 +105,7 @@ class World:
             self.cluster.put_inventory(mix.inventory(number, sick=self._rng.choice((-1, -1, 0, 7))))
 
     def replace_a_node(self) -> None:
-        """A node leaves and comes back without pods' knowledge of it: what an autoscaler does to the engine."""
+        """A node leaves and returns unnoticed by its pods, as an autoscaler does to the engine."""
         number = self._rng.randrange(self.nodes)
         self.cluster.drop_node(mix.node_name(number))
         self.cluster.put_node(mix.facts(number))

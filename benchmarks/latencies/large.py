@@ -107,7 +107,7 @@ def _reports(cluster: Cluster, nodes: int, minute: float) -> Iterator[str]:
 
 
 def _report(cluster: Cluster, number: int) -> None:
-    """What an agent writes after an update of the driver: the same GPUs, another version."""
+    """An agent's write after an update of the driver: the same GPUs, another version."""
     found = quiet.inventory(number)
     status = {**inventory_to_status(found), "observedAt": timestamp(time.time()), "driverVersion": "580.95.05"}
     code, answer = _plane(cluster).api.call(

@@ -114,7 +114,7 @@ def _departures(
 
 
 def _unknown(given: argparse.Namespace) -> str:
-    """What is requested and does not exist; empty if all of it does."""
+    """The requested names that do not exist; empty if all exist."""
     for what, names, there in (
         ("policy", [*given.policies, *given.others], replays.known),
         ("family", given.families, families.FAMILIES.__contains__),

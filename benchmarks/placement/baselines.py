@@ -36,7 +36,7 @@ _MOST_CPU, _MOST_PARTS = 128_000, 8_000
 
 
 class Cluster:
-    """The nodes of a run in its random order, and what is free of them."""
+    """The nodes of a run in its random order, and their free capacity."""
 
     def __init__(self, machines: Sequence[Machine], rng: np.random.Generator) -> None:
         width = max(machine.cards for machine in machines)
@@ -224,10 +224,10 @@ class Baseline:
         self._reserved = reservation
 
     def spare(self, cards: Collection[int]) -> None:
-        """These policies do not ask who waits."""
+        """These policies ignore the waiting pods."""
 
     def last(self) -> tuple[Task, int, list[int]]:
-        """What `leave` needs of the pod that was placed last."""
+        """The input of `leave` for the pod that was placed last."""
         return self._last
 
     def leave(self, placed: object) -> None:

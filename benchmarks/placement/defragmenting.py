@@ -68,7 +68,7 @@ def rules_of(text: str) -> Rules | None:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A pod that runs: where, and since when."""
+    """A running pod, with its place and its start."""
 
     uid: str
     task: Task

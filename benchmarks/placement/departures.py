@@ -39,7 +39,7 @@ class Yard(Protocol):
         """Put one pod somewhere; False if it fits nowhere that is open to it."""
 
     def last(self) -> object:
-        """What `leave` needs to take off the pod that was placed last."""
+        """The input of `leave` for the pod that was placed last."""
 
     def leave(self, placed: object) -> None:
         """That pod has ended."""
@@ -115,7 +115,7 @@ class Guard:
         return not self._budget.allows(self._kept.namespace, now) and self.choose(line, now)
 
     def choose(self, line: Sequence[Stay], now: float) -> bool:
-        """Choose for which pod which node is reserved. True if that changed."""
+        """Choose the pod and the node of the reservation. True if they changed."""
         starving = (
             _Starving(self._ask(stay.task), Requester(stay.uid, 0, stay.uid))
             for stay in line
@@ -154,7 +154,7 @@ def _fail(pod: _Starving) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What came of one policy: card hours until the last pod came, and pods' waits in hours."""
+    """The result of one policy: card hours until the last pod arrived, and pods' waits in hours."""
 
     hours: float
     offered: float
@@ -216,7 +216,7 @@ class _Runs:
 
 
 class _Play:
-    """One replay: who runs, who waits."""
+    """One replay: the running and the waiting pods."""
 
     def __init__(self, yard: Yard, end: float, guard: Guard | None, defragmenter: Defragmenter | None) -> None:
         self.end = end
@@ -331,5 +331,5 @@ class _Play:
         self._tell()
 
     def _tell(self) -> None:
-        """The policy knows who waits, as the allocator's does by its queue."""
+        """Give the policy the waiting pods; the allocator's policy gets them from the queue."""
         self._yard.spare({stay.task.cards for stay in self.line if stay.task.parts == CARD})

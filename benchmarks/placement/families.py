@@ -1,7 +1,7 @@
 """
 Synthetic clusters and demands that differ from the trace, on which a policy must also work well.
 
-Each family says which nodes there are and what one pod asks for, drawn at random: cards of four memory sizes with
+Each family defines the nodes and the request of one pod, drawn at random: cards of four memory sizes with
 shares in bytes, the same with whole cards and CPU, whole cards only, tiny shares only, shares whose memory and cores
 disagree, nodes short of CPU, demands of which few or many pods name models, nodes of all sizes whose pods of several
 cards come last, and the cluster shapes and demands that people report: nodes at the edge, slices, training jobs, a
@@ -278,7 +278,7 @@ def nodes(family: Family, rng: np.random.Generator) -> list[NodeState]:
 
 
 def supply(states: Sequence[NodeState]) -> Supply:
-    """What these nodes have."""
+    """The capacity of these nodes."""
     return supply_of({state.name: state for state in states}, LIMITS)
 
 
@@ -308,7 +308,7 @@ def _part(family: Family, each: Demanded, kind: Kind) -> int:
 
 
 def counts(memory: int) -> int:
-    """What a part of a card counts: cards count by their memory, in GiB."""
+    """The weight of a part of a card: cards count by their memory, in GiB."""
     return memory // GIB
 
 

@@ -46,7 +46,7 @@ Flags = npt.NDArray[np.bool_]
 _SLOTS = 10
 """Pods that share a card at most by HAMi's defaults."""
 _LEAST_CPU, _LEAST_MEMORY = 100, 200 * MIB
-"""What kube-scheduler's scores count where a pod requests none (pkg/scheduler/util/pod_resources.go)."""
+"""The request that kube-scheduler's scores assume where a pod has none (pkg/scheduler/util/pod_resources.go)."""
 _NODES_AT_LEAST, _PERCENT_AT_LEAST = 100, 5
 
 
@@ -64,7 +64,7 @@ class Wanted:
 
 
 class Cards:
-    """The nodes, and what is free of them and of each of their cards."""
+    """The nodes, and the free capacity of them and of each of their cards."""
 
     def __init__(self, nodes: Sequence[NodeState]) -> None:
         width = max(len(node.gpus) for node in nodes)
@@ -80,7 +80,7 @@ class Cards:
         self.cpu, self.memory = self.cpus.copy(), self.memories.copy()
 
     def wanted(self, pod: Pod) -> Wanted:
-        """What a pod asks for here."""
+        """A pod's request here."""
         ask = pod.ask()
         compute, nothing = ask.needs.compute, np.zeros(len(self.number), np.int64)
         if not ask.request.containers:
@@ -257,7 +257,7 @@ class Peer:
 
 
 def feasible_nodes(number: int) -> int:
-    """After how many nodes that fit kube-scheduler looks at no more, of so many nodes."""
+    """The number of nodes that fit after which kube-scheduler stops its search, of so many nodes."""
     if number < _NODES_AT_LEAST:
         return number
     percent = max(50 - number // 125, _PERCENT_AT_LEAST)

@@ -53,7 +53,7 @@ def departures(served: Mapping[str, Sequence[Served]], file: Path) -> None:
 
 
 def sensitivity(found: Found, file: Path) -> None:
-    """What each constant does on each list: points more or less than as it is, which a line marks."""
+    """The effect of each constant on each list: the difference in points to its own value, which a line marks."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), sharey=True)
     for panel, (what, by_label) in zip(axes.flat, found.items(), strict=False):

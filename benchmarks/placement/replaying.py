@@ -31,7 +31,7 @@ _LOOK_EVERY = 64
 
 
 class Pod(Hashable, Protocol):
-    """What arrives. Equal ones ask for the same."""
+    """An arrival. Equal ones have the same request."""
 
     @property
     def volume(self) -> int:
@@ -59,7 +59,7 @@ class Chooser(Protocol[Arriving]):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run. `curve[load]` is the allocated part in percent at each percent of load that arrived."""
+    """The result of one run. `curve[load]` is the allocated part in percent at each percent of load that arrived."""
 
     curve: Mapping[int, float]
     unallocated: float
@@ -68,7 +68,7 @@ class Run:
     """Fragmentation then, in percent of the cluster's cards."""
     decisions: int
     seconds: float
-    """Of processor time, spent in decisions; what else the machine does is not counted."""
+    """Of processor time, spent in decisions; other work of the machine does not count."""
 
 
 def run(chooser: Chooser[Arriving], arriving: Sequence[Arriving], capacity: int) -> Run:
@@ -96,7 +96,7 @@ def run(chooser: Chooser[Arriving], arriving: Sequence[Arriving], capacity: int)
 
 
 class Watched(Protocol):
-    """What a policy goes by: the demand, learnt or given."""
+    """The input of a policy: the demand, learnt or given."""
 
     def see(self, request: PodRequest, cpu: int) -> bool:
         """The request of a new pod. True if new tables are due."""
@@ -189,7 +189,7 @@ class Engines:
         self.engine.put(reserved.closed(node) if closed else node)
 
     def _learn(self, learner: Watched, ask: SchedulingRequest) -> None:
-        """What `allocator.workers.learner` does alongside the decisions, which looks at the cluster by the clock."""
+        """The work of `allocator.workers.learner` alongside the decisions; that one goes by the clock."""
         due = learner.see(ask.request, ask.needs.compute.cpu)
         self._asked += 1
         tables = self.engine.tables
@@ -201,7 +201,7 @@ class Engines:
                 self.engine.adopt(estimator.make(self.engine.policy.node, learner.target(), supply))
 
     def last(self) -> tuple[SchedulingRequest, Placement]:
-        """What `leave` needs of the pod that was placed last."""
+        """The input of `leave` for the pod that was placed last."""
         return self._last
 
     def leave(self, placed: object) -> None:

@@ -33,7 +33,7 @@ DEPARTING = ("best-fit", "hami", "binpack", "fragmentation", "value")
 PEERS = ("fragmentation", "fragmentation-online", "value", "value-known")
 """Both policies that learn, knowing the list beforehand, as FGD was published, and learning it online from nothing."""
 SYSTEMS = tuple(peers.PEERS)
-"""What others run by default: see `benchmarks.placement.peers`."""
+"""The defaults of other schedulers: see `benchmarks.placement.peers`."""
 POLICIES = (*SCORES, *SYSTEMS, "binpack", "spread", *PEERS)
 FEWER_SEEDS = frozenset(("fragmentation-online", "value-known"))
 """Policies that are shown alongside the others, by fewer seeds."""

@@ -1,5 +1,5 @@
 """
-The tables of a benchmark: what was measured, one row per policy, and one machine-readable line per list. Pure.
+The tables of a benchmark: the measured figures, one row per policy, and one machine-readable line per list. Pure.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _row(policy: str, runs: Sequence[Run]) -> list[str]:
 
 
 def gains(runs: Runs, peer: str = PUBLISHED) -> list[float]:
-    """What ours gives away more than the peer at load 100, in points, seed by seed."""
+    """The gain of ours over the peer in allocated GPUs at load 100, in points, seed by seed."""
     ours, published = runs.get(OURS, {}), runs.get(peer, {})
     return [at(ours[seed], 100) - at(published[seed], 100) for seed in ours if seed in published]
 

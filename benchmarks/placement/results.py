@@ -78,7 +78,7 @@ class Results:
 
 
 def digest(modules: tuple[ModuleType, ...] = _DECIDE) -> str:
-    """What tells these rules from others: their source."""
+    """The digest of these rules' source, which distinguishes them from others."""
     found = hashlib.blake2s(digest_size=8)
     for module in modules:
         assert module.__file__ is not None

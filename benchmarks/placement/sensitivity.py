@@ -27,7 +27,7 @@ POLICY = "value"
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant: what it is, where it stands, and what it is set to, by a label; its own value is among them."""
+    """One constant: its meaning, its place, and its values by a label; its own value is among them."""
 
     what: str
     module: ModuleType
@@ -59,7 +59,7 @@ OWN = {
     )
     for constant in CONSTANTS
 }
-"""The label of the value that decides, by what is varied."""
+"""The label of the value that decides, by constant."""
 Found = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Per constant, label and list: allocated % at load 100, mean over the seeds."""
 

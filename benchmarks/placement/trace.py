@@ -7,7 +7,7 @@ repetition until 130% of the cluster's GPUs were requested (a list that is alrea
 one at a time, nobody leaves, and a pod that fits nowhere is dropped. A card of the trace has 1000 parts.
 
 How a part becomes ours: each card gets 1000 MiB, a share of N parts asks for N MiB and N/10 percent of cores, and a
-whole card is requested exclusively. All shares of the trace are multiples of 10, so both sides always say the same, and
+whole card is requested exclusively. All shares of the trace are multiples of 10, so both sides always agree, and
 a card has room for a share exactly when it has so many parts left.
 """
 
@@ -154,7 +154,7 @@ def ordered(folder: Path, name: str, capacity: int, rng: np.random.Generator) ->
     The pods of one run in their order, where the name may also be of a demand that changes. Raises `NoTrace`.
 
     `a+b`: pods of list a until half of the cards were requested, then pods of list b. `late:a`: the pods of list a, but
-    those of several cards after all others, so that nothing tells of them beforehand.
+    those of several cards after all others, so that nothing announces them.
     """
     first, shift, then = name.removeprefix(LATE).partition(SHIFT)
     order = arrivals(tasks(folder, first), capacity, rng)
@@ -176,7 +176,7 @@ def _total(order: Iterable[Task]) -> int:
 
 
 def target_of(folder: Path, name: str) -> dict[Demanded, float]:
-    """What a list, or one that changes, asks for in all. Raises `NoTrace`."""
+    """The total demand of a list, or of one that changes. Raises `NoTrace`."""
     lists = name.removeprefix(LATE).split(SHIFT)
     return target([task for each in lists for task in tasks(folder, each)])
 
@@ -190,7 +190,7 @@ def nodes(listed: Sequence[Machine], rng: np.random.Generator) -> list[NodeState
 
 
 def target(listed: Iterable[Task]) -> dict[Demanded, float]:
-    """What a list asks for, for policies that may know it beforehand."""
+    """The demand of a list, for policies that may know it beforehand."""
     classes = Counter(each for task in listed for each in _classes(task))
     return {each: float(amount) for each, amount in classes.items()}
 

@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.throughput`: bound pods a second, and what each costs, alongside kube-scheduler in the same run.
+`python -m benchmarks.throughput`: bound pods a second, and the cost of each, alongside kube-scheduler in the same run.
 
 It needs a real control plane (KUBEBUILDER_ASSETS). kube-scheduler alone works on a control plane of its own, without
 anything of gpufraction; our own sides on one with gpufraction, and each peer on one of its own. Sides take turns. No
@@ -104,7 +104,7 @@ _OTHERS, _RATIOS = "others", ("by cpu", "by rate")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A side alongside kube-scheduler alone: median of what the rounds came to, each within itself. 1 is as good."""
+    """A side relative to kube-scheduler alone: median of the rounds' ratios, each within its round. 1 is as good."""
 
     cpu: float
     rate: float
@@ -123,7 +123,7 @@ class Ratio:
 
 
 def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
-    """What was measured: processor time, writes, and a line for each side."""
+    """The measured figures: processor time, writes, and a line for each side."""
     rounds = len(found[wanted[0].name])
     others = any(_others(one) > _LEAST for side in wanted for one in found[side.name])
     floor = found.get(KUBE_SCHEDULER.name, ())

@@ -1,4 +1,4 @@
-"""What is reported of all sides alongside peers: rate, cost, memory, and the time until a pod's card is known. Pure."""
+"""The report on all sides alongside peers: rate, cost, memory, and the time until a pod's card is known. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 A mutating webhook that does nothing but name a node, registered with our own webhook's rules and match conditions.
 
-What a pod costs through it is what no webhook can go below that gives pods their nodes. It works in the benchmark's own
+A pod's cost through it is the least for any webhook that gives pods their nodes. It works in the benchmark's own
 process, so that its time is not counted: only the API server's, for calling it.
 """
 

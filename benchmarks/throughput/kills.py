@@ -1,5 +1,5 @@
 """
-What a side's books are worth when its scheduler is killed repeatedly: overcommitted cards, counted from outside.
+Tests a side's accounting while its scheduler is killed repeatedly: counts overcommitted cards from outside.
 
 A few nodes are kept full. Pods are deleted and as many created, all the time, so that each decision takes the room of a
 pod that has just gone. Meanwhile the programs that decide on cards are killed (SIGKILL) and started again at once, as a
@@ -44,7 +44,7 @@ _BURST, _HIT = 10, 0.3
 _PATIENCE = 20.0
 """Seconds after which a pod that waits while there is room is given up."""
 _SENT = 0.1
-"""Seconds in which the API server carries out what a killed program had sent."""
+"""Seconds in which the API server carries out the requests that a killed program had sent."""
 _CHECK_EVERY = 1.0
 _SEED = 42
 
@@ -52,7 +52,7 @@ _SEED = 42
 @dataclass(frozen=True, slots=True)
 class Killed:
     """
-    What was found.
+    The findings.
 
     `bound`: pods that got a node in all. `back`: seconds from each kill until the program that was started again had
     bound a pod, at most `_BACK`. `checks`: how often the checker looked. `ever`: the most that was found on each
@@ -179,7 +179,7 @@ def _running(work: Callable[[], None], every: float) -> Iterator[None]:
 
 
 class _Checker:
-    """Looks at what is stored, and remembers what was overcommitted."""
+    """Reads the stored objects, and remembers the overcommitted cards."""
 
     def __init__(self, kube: Kube, side: Side) -> None:
         assert side.reading is not None

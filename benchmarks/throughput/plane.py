@@ -86,7 +86,7 @@ class Nodes:
         say(f"creating {self._nodes} nodes, {'with' if self._gpus else 'without'} GPUs of ours")
         _side_by_side(lambda number: self._create_node(kube, number), range(self._nodes))
         if self._gpus:
-            # Before the policies are there, by which only a node's own agent may say what GPUs it has.
+            # Before the policies are there, which let only a node's own agent report its GPUs.
             (definition,) = installing.documents(installing.BASE / "gpunodes.crd.yaml")
             installing.apply(kube, definition)
             gpunodes = paths.gpunodes()

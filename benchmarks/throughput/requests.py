@@ -1,5 +1,5 @@
 """
-What an API server was requested, from its own metric `apiserver_request_total`: writes of pods and Events by kind.
+The requests to an API server, from its own metric `apiserver_request_total`: writes of pods and Events by kind.
 
 Pure: the text of `/metrics` in, counts out.
 """

@@ -1,5 +1,5 @@
 """
-One measurement: so many pods created by several clients, until each has its node, and what all processes worked for it.
+One measurement: so many pods created by several clients, until each has its node, and the processor time of all.
 
 A side is a way in which pods come to nodes. The processor time counts until everything is written that follows from the
 pods, such as conditions and Events, which may be after the last pod has its node.
@@ -73,7 +73,7 @@ class Side:
 
     @property
     def made(self) -> str:
-        """The collection of what is made for each of the pods, and stays after it; empty where nothing is."""
+        """The collection of objects that are made for each pod and stay after it; empty where there are none."""
         if self.by_claims:
             return paths.resourceclaims(self.namespace)
         shown = self.reading.shown(self.namespace) if self.reading else ""
@@ -105,7 +105,7 @@ SIDES = (
     Side("affinity", "we, by affinity", True, TENANT, _OURS, {str(names.PLACEMENT): "affinity"}),
     Side("gated", "we, gated pods", True, TENANT, _OURS, {}, gated=True),
 )
-"""Kubernetes alone and we: what is measured where no side is named."""
+"""Kubernetes alone and our own sides: measured where no side is named."""
 CLAIMS = Side("claims", "we, by ResourceClaims", True, TENANT, {}, {}, by_claims=True)
 """Ours too, measured where it is named: it needs Kubernetes 1.36 and kube-controller-manager."""
 BESIDE = tuple(Side(peer.name, peer.title, False, TENANT, {}, {}, peer=peer) for peer in PEERS)
@@ -113,12 +113,12 @@ BESIDE = tuple(Side(peer.name, peer.title, False, TENANT, {}, {}, peer=peer) for
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was done from one moment to another."""
+    """The work from one moment to another."""
 
     seconds: float
     """By the clock, until the last pod had its node or, of pods that wait, was stored."""
     cpu: Mapping[str, float]
-    """Processor seconds of each program until nothing was written any more, less what it works when nothing happens."""
+    """Processor seconds of each program until nothing was written any more, less its idle work."""
     cpu_bound: float
     """The same of all programs, until the end of `seconds`."""
     requests: Mapping[str, float]
@@ -187,7 +187,7 @@ class Bench:
         """Processor seconds a second of each program while nothing happens."""
 
     def rest(self) -> Mapping[str, float]:
-        """Measure what the programs work when nothing happens, so that the length of a run does not matter."""
+        """Measure the idle work of the programs, so that the length of a run does not matter."""
         self.settle()
         worked, started = self._worked(), time.perf_counter()
         time.sleep(_RESTING)
@@ -339,7 +339,7 @@ class Placed:
     When each pod of a namespace was first seen with a node, and with its card; by watches that begin now.
 
     `count` pods are waited for, `besides` some that are not counted. `partly`: of those that are not placed in time
-    nothing is said, and `count` is how many were.
+    nothing is reported, and `count` is how many were.
     """
 
     def __init__(
@@ -400,7 +400,7 @@ class Placed:
         return self._ended
 
     def close(self) -> None:
-        """End the watches, which otherwise see cards that are told after the nodes."""
+        """End the watches, which otherwise see cards that are reported after the nodes."""
         self._closed.set()
 
 

@@ -1,5 +1,5 @@
 """
-The sides of one run, each on its control plane, and what they do by turns.
+The sides of one run, each on its control plane, and their work by turns.
 
 A peer whose programs fail is left out from then on, and the others go on. A failure of ours, or of the control plane
 that all are compared with, ends the run.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-scheduler")
 OURS = ("webhook", "allocator")
 _FAILURES = (KubeError, NotInTime, OSError, ProgramFailed)
-"""What a peer's programs can cause; TimeoutError is an OSError."""
+"""The errors that a peer's programs can cause; TimeoutError is an OSError."""
 
 
 class Turns:
@@ -63,7 +63,7 @@ class Turns:
         of: Callable[[Side], bool] = lambda side: True,
         once: bool = False,
     ) -> Iterator[tuple[Side, T]]:
-        """What each such side's work came to; `once`: of those that share a control plane the first one's only."""
+        """The result of each such side's work; `once`: of those that share a control plane only the first one's."""
         worked: set[str] = set()
 
         def one(side: Side) -> T:

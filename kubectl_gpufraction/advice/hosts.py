@@ -1,7 +1,7 @@
 """
 The cluster as `advice` sees it: nodes with their pods, and which pods may be evicted. JSON in, values out.
 
-A pod may be evicted if a controller makes another one, no annotation forbids it, and its PodDisruptionBudgets allow it
+A pod may be evicted if a controller replaces it, no annotation forbids it, and its PodDisruptionBudgets allow it
 now. Pure.
 """
 

@@ -39,7 +39,7 @@ class Rehearsal:
     """The cluster's nodes, and the pods that were tentatively placed on them."""
 
     def __init__(self, hosts: Iterable[NodeWithPods], around: Surroundings | None = None) -> None:
-        """`around`: what other pods and volumes say; None if only the manifest's pods count."""
+        """`around`: the constraints of other pods and volumes; None if only the manifest's pods count."""
         self._states: dict[str, NodeState] = {host.name: host.without(()) for host in hosts}
         self._touched: set[str] = set()
         self._around = around or Surroundings(NeighbourReader())

@@ -1,5 +1,5 @@
 """
 `kubectl gpufraction check`: is the cluster fit for gpufraction, and does the installation work?
 
-`reader` asks the cluster with the user's own rights; the rules are pure: facts in, findings out.
+`reader` reads the cluster with the user's own rights; the rules are pure: facts in, findings out.
 """

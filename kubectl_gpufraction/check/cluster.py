@@ -30,7 +30,7 @@ from kubectl_gpufraction.output.wording import few
 JSON = dict[str, Any]
 OLDEST = (1, 30)
 _WHOLE_PODS = (1, 34)
-"""From this version on, pods can ask for resources as a whole (`spec.resources`), unless that is switched off."""
+"""From this version on, pods can request resources as a whole (`spec.resources`), unless that is switched off."""
 NVIDIA_CLASS = "nvidia"
 _OFF = "; NVIDIA's operator removes its plugin by a label; delete the DaemonSet of any other plugin"
 _MOST_NAMED = 10
@@ -148,7 +148,7 @@ def _is_gpu(resource: str) -> bool:
 
 
 def _offers(node: JSON, wanted: Callable[[str], bool]) -> dict[str, int]:
-    """What device plugins offer on a node, more than 0. Allocatable counts, since capacity outlives a plugin."""
+    """A node's resources of device plugins, if more than 0. Allocatable counts, since capacity outlives a plugin."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     amounts = {str(name): integer_or(value, 0) for name, value in allocatable.items() if wanted(str(name))}
     return {name: amount for name, amount in amounts.items() if amount > 0}

@@ -1,5 +1,5 @@
 """
-What the check knows about a cluster: objects as the API server gave them, or why they could not be read.
+The facts of the check about a cluster: objects as the API server returned them, or why they could not be read.
 
 Pure. An object that does not exist is None, or an empty collection. An `Unseen` stands for one that could not be read.
 """
@@ -26,7 +26,7 @@ ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodea
 
 @dataclass(frozen=True, slots=True)
 class ProgramRight:
-    """What one of our service accounts must be allowed, and why."""
+    """A right that one of our service accounts needs, and why."""
 
     account: str
     access: Access
@@ -38,7 +38,7 @@ class ProgramRight:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What the API server answered to the dry run of a pod that asks for a share: the pod, or why it refused."""
+    """The API server's answer to the dry run of a pod that requests a share: the pod, or the reason for the refusal."""
 
     namespace: str
     pod: JSON | None = None

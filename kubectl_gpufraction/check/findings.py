@@ -1,5 +1,5 @@
 """
-A finding: what was looked at, how it is, and the command that cures it.
+A finding: the object of a check, its state, and the command that fixes it.
 
 Pure. The level UNKNOWN stands for what the user may not see: it is neither OK nor a failure.
 """
@@ -42,12 +42,12 @@ def unknown(check: str, *facts: object) -> Finding | None:
 
 
 def row(finding: Finding) -> dict[str, Any]:
-    """A finding for programs."""
+    """The finding as data for programs."""
     return {"result": finding.level, "check": finding.check, "found": finding.found, "cure": finding.cure or None}
 
 
 def in_table(finding: Finding) -> dict[str, Any]:
-    """A finding for people: the cure follows what was found, so that each finding is one line."""
+    """The finding for people: the cure follows the result, so that each finding is one line."""
     word = "next" if finding.level == OK else "cure"
     return row(finding) | {"found": f"{finding.found}; {word}: {finding.cure}" if finding.cure else finding.found}
 

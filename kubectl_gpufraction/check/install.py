@@ -202,7 +202,7 @@ def _left_behind(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _beyond(workload: JSON) -> list[str]:
-    """What the Baseline level of Pod Security refuses of a workload's pods."""
+    """The parts of a workload's pods that the Baseline level of Pod Security refuses."""
     spec = pod_spec(workload)
     found = [word for word in _HOST if spec.get(word)]
     if any("hostPath" in volume for volume in spec.get("volumes") or []):
@@ -302,7 +302,7 @@ def _leader(facts: ClusterFacts) -> Finding:
 
 
 def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
-    """What our service accounts must be allowed, with the settings that are in force."""
+    """The rights that our service accounts need with the settings that are in force."""
     allocator, agent = settings(facts, "allocator"), settings(facts, "nodeagent")
     needed = list(_BASE)
     if named(facts.deployments, CERTS) is not None:

@@ -33,7 +33,7 @@ _WRONG_STATUS = {
     "StartupTaint": "True",
     "CordonNamesNoGpu": "True",
 }
-"""The status of each condition of a GPUNode that tells of a problem."""
+"""The status by which each condition of a GPUNode reports a problem."""
 SEE = "kubectl get gpunode {node} -o yaml"
 _CURES = {
     "Ready": SEE,

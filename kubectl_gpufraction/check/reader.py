@@ -1,8 +1,8 @@
 """
 Reads the cluster for the check, with the user's own rights and nothing else: requests out, facts in.
 
-What the user may not read, or the API server cannot answer, becomes an `Unseen`. It creates reviews of rights and one
-dry run, none of which is stored. It reads no Secret.
+An object that the user may not read, or that the API server cannot return, becomes an `Unseen`. It creates reviews of
+rights and one dry run, none of which is stored. It reads no Secret.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
     """
     The cluster now. `now`: seconds since the epoch. `wished`: the namespace of the dry run, if the user named one.
 
-    Raises `KubeError` if the API server does not even tell its version.
+    Raises `KubeError` if the API server does not even return its version.
     """
     webhook = tried(f"read the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube))
     facts = ClusterFacts(

@@ -122,7 +122,7 @@ def _unserved_pods(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
-    """Whether a pod asks for a share and did not pass admission. Whole GPUs of a vendor's plugin are not meant."""
+    """Whether a pod requests a share and did not pass admission. Whole GPUs of a vendor's plugin do not count."""
     if asks_in_vain(pod):
         return True
     if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not DIALECTS.detect(pod):

@@ -1,7 +1,7 @@
 """
-The dry run of a pod that asks for a share: where to try it, the pod, and what the answer means.
+The dry run of a pod that requests a share: its namespace, the pod, and the meaning of the answer.
 
-Pure. It is the only look at what lies between the API server and the webhook: firewall, Service, certificate. A dry
+Pure. It is the only test of the path from the API server to the webhook: firewall, Service, certificate. A dry
 run stores nothing and reserves nothing.
 """
 
@@ -93,7 +93,7 @@ def answered(facts: ClusterFacts) -> bool:
 
 
 def finding(facts: ClusterFacts) -> Finding:
-    """What the dry run shows."""
+    """The findings of the dry run."""
     check, tried = "dry-run", facts.dry_run
     if isinstance(tried, Unseen):
         return unknown(check, tried) or Finding(OK, check, "")
@@ -107,7 +107,7 @@ def finding(facts: ClusterFacts) -> Finding:
 
 
 def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
-    """What an answer means."""
+    """The findings of an answer."""
     check, where = "dry-run", f"a pod in namespace {tried.namespace}"
     if tried.pod is None:
         return _refused(tried, facts)

@@ -33,7 +33,7 @@ _TRUSTED = names.UNSERVED_NAMESPACES | {"gpu-operator", "nvidia-gpu-operator"}
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """Every way with the strict profile, one line without it; nothing before the installation or where no GPU is."""
+    """Every way with the strict profile, one line without it; nothing before the installation or without GPUs."""
     if installed(facts) is False or not isinstance(facts.gpunodes, tuple):
         return
     sharing = [each for each in facts.gpunodes if shared_gpus(each)]
@@ -58,7 +58,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _missing(facts: ClusterFacts) -> Iterator[tuple[str, str]]:
-    """What is missing or not in effect of the two components, as text and cure."""
+    """The parts of the two components that are missing or not in effect, as text and cure."""
     assert not isinstance(facts.policies, Unseen)
     webhook = facts.webhook if isinstance(facts.webhook, dict) else {}
     entries = {str(each.get("name")): each for each in webhook.get("webhooks") or []}

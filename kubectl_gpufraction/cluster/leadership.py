@@ -37,7 +37,7 @@ def leader(lease: JSON | None, now: float, doubt: float = DOUBT) -> tuple[str, s
 
 @dataclass(frozen=True, slots=True)
 class LeaderStatus:
-    """What the Lease says. `missing`: why no allocator places pods now; empty if one does, or the user may not know."""
+    """The content of the Lease. `missing`: why no allocator places pods now; empty if one does or if it is unknown."""
 
     missing: str = ""
     reserved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -75,7 +75,7 @@ def _holders(field: str, value: Any, deep: int) -> Iterator[tuple[str, JSON]]:
 
 
 def _replicas(kind: str, holder: JSON) -> int:
-    """How many pods a template makes at once. A Job's are bounded by what is left to do."""
+    """How many pods a template makes at once. A Job's pods are bounded by its completions."""
     if kind == "DaemonSet":
         return 1
     if kind in ("Job", "CronJob"):

@@ -1,5 +1,5 @@
 """
-What other pods and volumes say about a pod, by the allocator's own filters, if the user may read their input.
+The constraints of other pods and volumes on a pod, by the allocator's own filters, if the user may read their input.
 
 The filters are `contract.scheduling.clusterfilters`; each is evaluated only if all of its input was read, and is
 otherwise named with the reason. Pure: JSON in, frozen values out. Must not: call the API.
@@ -62,7 +62,7 @@ _READS: Mapping[str, FilterReads] = {
 }
 """By the filter's module. A filter without a row is never evaluated here."""
 _OTHERS: Mapping[str, str] = {"resource_claims": "DynamicResources"}
-"""The names of filters that are in no row; one that is here neither is named by its module."""
+"""The names of filters that are in no row; a filter that is not here either has its module's name."""
 _NOT_HERE = "this command does not evaluate it"
 _NO_CONTROLLER = "default constraints count by the selector of the pod's controller, which does not exist yet"
 Profiles = Mapping[str, Profile]
@@ -139,7 +139,7 @@ class NeighbourReader:
 
 
 def pending(pod: JSON) -> PendingPod:
-    """What filters read of a pod that asks for a node, without any pin of ours."""
+    """The parts of a pod without a node that filters read, without any pin of ours."""
     found = pod_of(pod)
     needs = scheduling.needs_for(pod, found.request if found is not None else None)
     return PendingPod(objects.read_rules(pod), scheduling.unpinned(needs))
@@ -147,7 +147,7 @@ def pending(pod: JSON) -> PendingPod:
 
 def kinds_for(pending: Iterable[PendingPod], profiles: Profiles | None) -> tuple[str, ...]:
     """
-    What is to be read so that these pods can be judged, besides nodes and pods. `profiles`: None where they are not
+    The objects that must be read to judge these pods, besides nodes and pods. `profiles`: None where they are not
     known.
     """
     found = dict.fromkeys(
@@ -161,7 +161,7 @@ def kinds_for(pending: Iterable[PendingPod], profiles: Profiles | None) -> tuple
 
 
 def _kinds(check: Check, pod: PendingPod, profiles: Profiles | None) -> tuple[str, ...]:
-    """What the filter reads to judge the pod; the options are read only if they can say something about it."""
+    """The input of the filter for the pod; the options are read only if they can concern it."""
     reads = _READS[_module(check)]
     if not reads.default or default_spread.has_own(pod.rules):
         return reads.kinds
@@ -178,7 +178,7 @@ def _gets_defaults(reads: FilterReads, pod: PendingPod, profiles: Profiles | Non
 
 
 def _concerns(check: Check, pod: PendingPod, profiles: Profiles | None) -> bool:
-    """Whether the filter may have something to say about the pod."""
+    """Whether the filter may concern the pod."""
     reads = _READS.get(_module(check))
     if reads is not None:
         unknown = profiles is None and OPTIONS in _kinds(check, pod, profiles)
@@ -206,7 +206,7 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourVerdict:
-    """What the filters say about a pod now, node by node."""
+    """The filters' verdict on a pod now, node by node."""
 
     nodes: int
     refused: tuple[NodeRefusal, ...] = ()
@@ -265,7 +265,7 @@ class Surroundings:
                     break
 
     def judge(self, pod: PendingPod, gpu_nodes: Iterable[str]) -> NeighbourVerdict:
-        """What the filters say about the pod on the nodes with GPUs."""
+        """The filters' verdict on the pod on the nodes with GPUs."""
         nodes = [self.reader.nodes[name] for name in gpu_nodes if name in self.reader.nodes]
         unevaluated = self.unevaluated(pod)
         return NeighbourVerdict(
@@ -330,7 +330,7 @@ def selectors_of(found: Mapping[str, Iterable[JSON]]) -> dict[tuple[str, str, st
 
 
 def storage_of(found: Mapping[str, Iterable[JSON]]) -> StorageObjects:
-    """What filters read of claims and volumes, from the lists of each kind by its plural."""
+    """The parts of claims and volumes that filters read, from the lists of each kind by its plural."""
     claims = list(legible(objects.read_claim, found.get(CLAIMS, ())))
     volumes = {each.name: each for each in legible(objects.read_volume, found.get(VOLUMES, ()))}
     classes = {each.name: each for each in legible(objects.read_class, found.get(CLASSES, ()))}

@@ -21,7 +21,7 @@ from kubectl_gpufraction.cluster.state import Pod
 
 @dataclass(frozen=True, slots=True)
 class RoomRequest:
-    """What needs room. `bare`: GPUs without a pod, so the node need not accept one."""
+    """The pod or GPUs that need room. `bare`: GPUs without a pod, so the node need not accept one."""
 
     request: PodRequest
     needs: PodNeeds
@@ -45,7 +45,7 @@ class ShareHolder:
     """The PodDisruptionBudgets that count it, as `namespace/name`."""
     stays: str = ""
     resized: Compute | None = None
-    """What it takes of the node besides GPUs while it is resized in place; its successor takes what `needs` says."""
+    """Resources besides GPUs that it takes of the node while it is resized in place; its successor takes `needs`."""
 
     @property
     def held(self) -> PodNeeds:
@@ -59,7 +59,7 @@ class ShareHolder:
 
     @property
     def overcount(self) -> Overcount:
-        """What Kubernetes counts for it beyond what it holds."""
+        """The resources that Kubernetes counts for it beyond those that it holds."""
         found = self.pod.allocation
         return NO_OVERCOUNT if found is None else overcount(self.pod.request, found, self.shares.values())
 

@@ -96,7 +96,7 @@ class Pod:
 
     @property
     def place(self) -> QueuePlace:
-        """What the order of the queue looks at."""
+        """The input of the queue's order."""
         return QueuePlace(self.priority, self.namespace, self.created, self.request.priority > 0)
 
     @property
@@ -105,7 +105,7 @@ class Pod:
         return self.waits and not self.request.claim and self.code != PodReason.FOREIGN_GATE
 
     def shares(self) -> Mapping[str, Demand]:
-        """What it uses, by GPU UUID. Init containers run one after the other, so their largest share counts."""
+        """Its usage by GPU UUID. Init containers run one after the other, so their largest share counts."""
         return {} if self.allocation is None else demands(self.request, self.allocation)
 
 
@@ -125,7 +125,7 @@ class ListedClaim:
 
 
 def legible(read: Callable[[JSON], T | None], objects: Iterable[JSON]) -> Iterator[T]:
-    """What is read of each object; objects without a result, and damaged ones, are left out."""
+    """The result of reading each object; objects without a result, and damaged ones, are left out."""
     for each in objects:
         try:
             found = read(each)
@@ -227,7 +227,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceShare:
-    """What a namespace holds in the fair order: its dominant share in percent of the cluster, and its weight."""
+    """The holdings of a namespace in the fair order: its dominant share in percent of the cluster, and its weight."""
 
     namespace: str
     percent: float
@@ -346,7 +346,7 @@ class ClusterView:
 
     def groups(self) -> Callable[[Pod], object]:
         """
-        What is equal for waiting pods whose order among each other only the allocator knows: they were created in one
+        A key that is equal for waiting pods whose relative order only the allocator knows: they were created in one
         second, or wait for pods that were.
         """
         created = fairness.counts_as_created(pod.place for pod in self.pods if pod.allocation is None)
@@ -390,7 +390,7 @@ class ClusterView:
 
     def trouble(self, pod: Pod) -> tuple[CardTrouble, ...]:
         """
-        What is wrong with the cards of a pod that has a share. A card that an administrator excludes counts as working;
+        The faults of the cards of a pod that has a share. A card that an administrator excludes counts as working;
         and while a node's driver does not answer, its cards do not count as gone.
         """
         node = next((each for each in self.nodes if pod.allocation is not None and each.name == pod.node), None)

@@ -195,7 +195,7 @@ _DEADLINES = {
     "Revision": ("the annotation serving.knative.dev/progress-deadline in the Service's template", _TO_ZERO),
     "InferenceService": ("KServe", _KEPT),
 }
-"""What sets the deadline of a Deployment that another program makes, and what follows, by the kind of its owner."""
+"""The setting of the deadline of a Deployment that another program makes, and the effect, by its owner's kind."""
 
 
 def _job(document: JSON) -> Iterator[TimeLimit]:

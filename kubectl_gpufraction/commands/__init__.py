@@ -1,1 +1,1 @@
-"""One module for each command: what it reads of the cluster, and its answer."""
+"""One module for each command: it reads the cluster and makes the answer."""

@@ -1,7 +1,7 @@
 """
 `kubectl gpufraction advise`: advice in rows and sentences, carried out with `--evict`.
 
-It requests the evictions from the API server with the user's own rights. The API server refuses what a
+It requests the evictions from the API server with the user's own rights. The API server refuses an eviction that a
 PodDisruptionBudget forbids at that moment, even if the budget allowed it when the advice was made.
 """
 

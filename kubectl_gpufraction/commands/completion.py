@@ -1,8 +1,8 @@
 """
 `kubectl gpufraction completion bash|zsh|fish|kubectl`: scripts that complete words on the command line.
 
-The scripts ask `kubectl gpufraction __complete WORD...` (the last word is being typed), which prints one candidate per
-line and then a directive: `:4`, or `:0` if the shell should offer files. kubectl's own completion asks a program
+The scripts run `kubectl gpufraction __complete WORD...` (the last word is being typed), which prints one candidate per
+line and then a directive: `:4`, or `:0` if the shell should offer files. kubectl's own completion runs a program
 `kubectl_complete-gpufraction` in the same way; `completion kubectl` prints it.
 """
 

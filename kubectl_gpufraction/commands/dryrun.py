@@ -60,7 +60,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the API server would do with one pod. `pod`: as admission returned it, None where it was refused."""
+    """The verdict of the API server on one pod. `pod`: as admission returned it, None where it was refused."""
 
     word: str
     pod: JSON | None = None
@@ -125,7 +125,7 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
 
 def replica_of(pod: JSON, needs: PodNeeds) -> PendingPod:
     """
-    What filters read of a further replica. Claims that are made for one pod are left out: they exist only once the pod
+    A further replica as filters read it. Claims that are made for one pod are left out: they exist only once the pod
     does.
     """
     rules = read_rules(pod)

@@ -49,8 +49,8 @@ _MOST_EXPLAINED = 5
 
 @dataclass(frozen=True, slots=True)
 class PodContext:
-    """What is known about a waiting pod in addition to the objects in the view. `verdict`: what other pods and volumes
-    say."""
+    """The facts about a waiting pod in addition to the objects in the view. `verdict`: the filters' verdict, from other
+    pods and volumes."""
 
     verdict: NeighbourVerdict = NO_VERDICT
     closed: frozenset[str] = frozenset()
@@ -133,7 +133,7 @@ def _reserved(reserved: Mapping[str, Sequence[Pod]], pod: Pod) -> Iterator[str]:
 
 
 def _judged(verdict: NeighbourVerdict) -> Iterator[str]:
-    """What other pods and volumes say of a pod now, and the filters that could not be evaluated."""
+    """The constraints of other pods and volumes on a pod now, and the filters that could not be evaluated."""
     by_reason: dict[str, list[str]] = {}
     for each in verdict.refused:
         by_reason.setdefault(reasons.of_one(each.reason), []).append(each.node)
@@ -388,7 +388,7 @@ def _output(
 def _known(
     session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader
 ) -> Mapping[str, PodContext]:
-    """What is known of those that wait, by `namespace/name`; pods that are alike are judged once."""
+    """The facts about those that wait, by `namespace/name`; pods that are alike are judged once."""
     pending = {pod.key: reader.pending[pod.key] for pod in pods if pod.waits and pod.key in reader.pending}
     if not pending:
         return dict.fromkeys((pod.key for pod in pods), UNKNOWN)

@@ -1,8 +1,8 @@
 """
 `kubectl gpufraction fleet`: several clusters side by side. Read-only.
 
-Each cluster is asked on a thread of its own, so one that hangs or refuses does not affect the rows of the others; its
-own row says so. A thread that never returns ends with the command.
+Each cluster is read on a thread of its own, so one that hangs or refuses does not affect the rows of the others; its
+own row reports it. A thread that never returns ends with the command.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _NoCluster:
 
 
 def session(given: argparse.Namespace) -> Session:
-    """The session of this command: the kubeconfig's current context may be broken, and is not asked."""
+    """The session of this command: the kubeconfig's current context may be broken, and is not used."""
     listening = WarningTransport(_NoCluster())
     return Session(given, Kube(listening), listening, "default")
 
@@ -93,7 +93,7 @@ def run(session: Session) -> CommandOutput:
 
 
 def asked(session: Session) -> list[FleetMember]:
-    """What each cluster answers, in the order of the contexts."""
+    """The answer of each cluster, in the order of the contexts."""
     given = session.given
     wanted: Sequence[str] = given.contexts
     answers: queue.SimpleQueue[FleetMember] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
 """
 The part of Kueue's configuration that lets it charge a GPU share in every dialect.
 
-Kueue counts a Job from its template, before admission rewrites the pods. So it must know what each dialect's resources
+Kueue counts a Job from its template, before admission rewrites the pods. So it must know how each dialect's resources
 count: `resources.transformations` of its configuration (`config.kueue.x-k8s.io/v1beta2`). A plain pod is counted as it
 is stored, and needs none of this.
 """

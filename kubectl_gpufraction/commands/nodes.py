@@ -57,7 +57,7 @@ def _state(row: Row) -> str:
 
 
 def rows(state: ClusterView, now: datetime) -> list[Row]:
-    """Every GPU of every node, also those that pods have shares of and that no agent reports any more."""
+    """Every GPU of every node, also those with shares of pods that no agent reports any more."""
     return [gpu_row(state, node, gpu, now) for node, gpus in state.cards() for gpu in gpus]
 
 

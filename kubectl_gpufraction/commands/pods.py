@@ -64,7 +64,7 @@ def _pod_row(state: ClusterView, pod: Pod) -> Row:
 
 
 def _status(row: Row) -> str:
-    """The phase, and what is wrong with the pod's cards, which Kubernetes does not know."""
+    """The phase, and the faults of the pod's cards, which Kubernetes does not know."""
     return ",".join(dict.fromkeys([row["status"], *(each["code"] for each in row["gpuTrouble"])]))
 
 

@@ -1,5 +1,5 @@
 """
-`kubectl gpufraction pools`: the declared pools in rows, and in sentences where somebody should do something.
+`kubectl gpufraction pools`: the declared pools in rows, and in sentences where an administrator should act.
 
 It shows what the leading allocator publishes (`contract.nodes.pool_status`) and acts on, and needs only the right to
 read one ConfigMap.
@@ -39,7 +39,7 @@ _SILENT = 4 * FRESHENED
 
 
 def read(configmap: JSON) -> PoolsStatus | None:
-    """What was published; None if nothing was yet. Raises `Malformed`."""
+    """The published status; None if nothing was published yet. Raises `Malformed`."""
     text = (configmap.get("data") or {}).get(pool_status.FILE)
     return None if text is None else pool_status.read(text)
 
@@ -61,7 +61,7 @@ def rows(status: PoolsStatus) -> list[Mapping[str, Any]]:
 
 
 def sentences(status: PoolsStatus, now: float) -> list[str]:
-    """What is wrong, and what to do."""
+    """The faults and their cures."""
     found = [f"No nodes can be requested: {status.trouble}."] if status.trouble else []
     if now - status.at > _SILENT:
         found.insert(0, f"This was written {moments.at(status.at)}; does an allocator lead? {_LEADS}")

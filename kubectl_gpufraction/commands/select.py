@@ -1,4 +1,4 @@
-"""Which rows of a table a user wants: those that are named, or whose objects have labels."""
+"""The rows of a table that a user wants: by name, or by their objects' labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl gpufraction version`: this command's version, and what is installed in the cluster, if it answers."""
+"""`kubectl gpufraction version`: this command's version, and the installed versions in the cluster, if it answers."""
 
 from __future__ import annotations
 

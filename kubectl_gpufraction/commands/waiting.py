@@ -89,7 +89,7 @@ def totals(found: Sequence[Row]) -> str:
 
 
 def together(found: Sequence[Row]) -> list[str]:
-    """What a place such as `1-6` means, where there is one."""
+    """The meaning of a place such as `1-6`, where there is one."""
     shared = next((row["place"] for row in found if isinstance(row["place"], str)), None)
     if shared is None:
         return []

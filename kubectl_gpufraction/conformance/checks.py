@@ -20,7 +20,7 @@ _NONE = ("",)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`question`: what a person reads. `variants`: what it is tried for, each a result of its own."""
+    """`question`: the text for people. `variants`: the check runs for each, with a result of its own."""
 
     question: str
     variants: tuple[str, ...] = _NONE

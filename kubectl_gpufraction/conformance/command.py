@@ -1,4 +1,4 @@
-"""The command `conformance`: chooses the node, runs the checks, writes the report, and says what it found."""
+"""The command `conformance`: chooses the node, runs the checks, writes the report, and prints the results."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _bounded(text: str) -> float:
 
 
 def run(session: Session) -> CommandOutput:
-    """Run the checks, telling the user each; Ctrl-C and SIGTERM end the run, which still cleans up."""
+    """Run the checks, reporting each to the user; Ctrl-C and SIGTERM end the run, which still cleans up."""
     given = session.given
     if given.clean:
         return _cleaned(session)

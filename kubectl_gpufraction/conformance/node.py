@@ -1,5 +1,5 @@
 """
-The chosen node, read from its Node and GPUNode: its components, and what can be tried there. Pure.
+The chosen node, read from its Node and GPUNode: its components, and the checks that are possible there. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ChosenNode:
 
 
 def chosen(name: str, node: JSON, gpunode: JSON | None, *, kubernetes: str, operator: str, now: float) -> ChosenNode:
-    """The node as its objects tell. `operator`: the version of the GPU operator, `none` without one."""
+    """The node as its objects describe it. `operator`: the version of the GPU operator, `none` without one."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     try:

@@ -1,5 +1,5 @@
 """
-The pods of the checks, and what their logs say.
+The pods of the checks, and the content of their logs.
 
 Every pod lives in a namespace of the kit's own, at Pod Security's Restricted level, is bound to the chosen node by its
 affinity, and ends by itself: `activeDeadlineSeconds` also holds if the command was killed. Pure.
@@ -41,7 +41,7 @@ echo {_END}
 LOOK_ONCE = _LOOK + "look"
 LOOK_AND_FAIL = _LOOK + "look; sleep 3; exit 1"
 LOOK_AGAIN = _LOOK + "while :; do look; sleep 2; done"
-"""Scripts for any shell: what the container sees of GPUs, once or again and again."""
+"""Scripts for any shell: the GPUs that the container sees, once or repeatedly."""
 MOST_LOG = 64 << 10
 _UUID = re.compile(r"\(UUID: ([^()\s]{1,128})\)")
 _MOST_SEEN = 256
@@ -50,7 +50,7 @@ _UNPULLED = frozenset(
 )
 _UNSTARTED = frozenset(("StartError", "ContainerCannotRun"))
 _NO_EXECUTABLE = re.compile(r"executable file (`[^`]*` )?not found")
-"""What runc and crun say about a missing command. CRI-O then does not create the container."""
+"""The message of runc and crun about a missing command. CRI-O then does not create the container."""
 _NOT_FOUND = (126, 127)
 """Exit codes of a shell that finds no program."""
 _MOST_FIGURE = 1 << 53
@@ -58,7 +58,7 @@ _MOST_FIGURE = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a pod asks of a GPU. `uuid`: of the card to take; `isolation`: the weakest level that it accepts."""
+    """A pod's request for a GPU. `uuid`: of the card to take; `isolation`: the weakest level that it accepts."""
 
     mib: int = 1024
     cores: int = 0
@@ -68,7 +68,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a container sees: files of cards, UUIDs by `nvidia-smi`, and whether the kernel has NVIDIA's module."""
+    """The GPUs in a container: files of cards, UUIDs by `nvidia-smi`, and whether the kernel has NVIDIA's module."""
 
     devices: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
     """
-    What a program printed at its end, numbers by name. `failed`: whether it could not be tried. `full`: since others
+    The output of a program at its end, numbers by name. `failed`: whether it could not be tried. `full`: since others
     have filled the card.
     """
 
@@ -172,7 +172,7 @@ def look_of(log: str) -> Look | None:
 
 
 def answer_of(log: str) -> ProbeAnswer | None:
-    """What the CUDA program printed; None where it printed nothing that can be read."""
+    """The output of the CUDA program; None where it printed nothing that can be read."""
     found = next((line for line in reversed(log[-MOST_LOG:].splitlines()) if line.startswith(cudaprobe.MARK)), "")
     try:
         document = json.loads(found.removeprefix(cudaprobe.MARK))

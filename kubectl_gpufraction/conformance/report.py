@@ -86,7 +86,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What ran in the pods: the origin of the image, its digest if the node gives it, and the program's."""
+    """The programs in the pods: the origin of the image, its digest if the node reports it, and the program's."""
 
     image: str = IMAGES[0]
     digest: str = ""

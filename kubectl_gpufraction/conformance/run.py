@@ -1,10 +1,10 @@
 """
 A run: the checks one after another, each with its own pods, until all are done or the run is stopped.
 
-    for each check:  what cannot be tried is said at once ──▶ pods ──▶ figures ──▶ a result of `verdicts`
+    for each check:  report at once what cannot be tried ──▶ pods ──▶ figures ──▶ a result of `verdicts`
 
-Tenants are not disturbed: what exceeds a share or loads a card runs only on a card without shares, and programs are
-restarted only if the command was told to. Must not: judge a figure.
+Tenants are not disturbed: a program that exceeds a share or loads a card runs only on a card without shares, and
+programs are restarted only if a flag of the command requests it. Must not: judge a figure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SETTLE = 3.0
 """Seconds that a neighbour has to load the card."""
 _AGENT = "app.kubernetes.io/component=nodeagent"
 _KUBELET_STARTS = "Starting"
-"""The reason of the Event with which a kubelet says that it starts."""
+"""The reason of the Event with which a kubelet reports its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Run:
-    """One run on a node. `say` tells a person what is going on. `clock`: seconds since 1970."""
+    """One run on a node. `say` reports the progress to a person. `clock`: seconds since 1970."""
 
     kube: Kube
     node: ChosenNode
@@ -93,11 +93,11 @@ class Run:
     module: bool = False
     """Whether a pod has seen NVIDIA's kernel module."""
     digest: str = ""
-    """Of the probe's image, as the node says."""
+    """Of the probe's image, as the node reports it."""
     results: list[Result] = field(default_factory=list)
 
     def all(self) -> tuple[Result, ...]:
-        """Every result; where the run is stopped, what was not tried says so. Once."""
+        """Every result; after a stop, the other checks are `not tried`. Call it once."""
         try:
             for check, results in self._checks().items():
                 if self.options.only and check not in self.options.only:
@@ -165,7 +165,7 @@ class Run:
         yield self._guarded(checks.DELIVERY, BY_PLUGIN, self._plugin)
 
     def _delivered(self, expected: str) -> tuple[str, Result]:
-        """What a pod with a share sees, and the way in which its GPU came."""
+        """The GPUs that a pod with a share sees, and the way in which its GPU came."""
         try:
             pod, look = self._look("delivery", Share())
         except NotThere as missing:
@@ -200,7 +200,7 @@ class Run:
     def _look(
         self, name: str, share: Share | None, *, kind: str = SERVED, plugin: bool = False, image: str = ""
     ) -> tuple[JSON, Look | None]:
-        """A pod that looks once, and what it saw. Raises `NotThere`."""
+        """A pod that looks once, and its result. Raises `NotThere`."""
         command = ("sh", "-c", LOOK_ONCE)
         pod = self.space.create(kind, self._pod(name, command, share, plugin=plugin, image=image))
         try:
@@ -289,7 +289,7 @@ class Run:
         return answer
 
     def _ended(self, pod: JSON) -> bool:
-        """Whether the program ended with an answer; its exit code then says what it was."""
+        """Whether the program ended with an answer; its exit code then shows which."""
         return phase(pod) == "Failed" and answer_of(self.space.log(pod)) is not None
 
     # -- neighbours and slices ----------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Run:
         return self._across(checks.KUBELET, self._await_kubelet)
 
     def _await_kubelet(self) -> ReportReason | None:
-        """Ask a person to restart the kubelet, and wait until it says that it starts."""
+        """Ask a person to restart the kubelet, and wait until it reports its start."""
         asked = int(self.clock())
         hand = round(self.options.hand)
         self.say(f"restart the kubelet on the node now, within {hand} s: systemctl restart kubelet")
@@ -395,7 +395,7 @@ class Run:
         return None if self.pause.until(self.options.hand, restarted) else ReportReason.NOT_DONE
 
     def _across(self, check: str, restart: Callable[[], ReportReason | None]) -> Result:
-        """A pod that looks again and again while something restarts, and another one that starts afterwards."""
+        """A pod that looks repeatedly while a program restarts, and another one that starts afterwards."""
         pod = self.space.create(SERVED, self._pod("across", ("sh", "-c", LOOK_AGAIN), Share()))
         try:
             pod = self.space.awaited(pod, self.options.start, lambda now: look_of(self.space.log(now)) is not None)

@@ -1,5 +1,5 @@
 """
-The closed vocabulary of a report: what a node says about itself becomes a product's name and a version, or "other".
+The closed vocabulary of a report: each text that a node reports becomes a product's name and a version, or "other".
 
 Names of nodes, images and cards may contain the name of a company, a tenant or a machine. So only words from the tables
 here and digits of versions are passed on. Pure.

@@ -3,7 +3,7 @@ The namespaces and pods of a run: made, awaited, and removed in every case.
 
     leftovers removed ──▶ namespaces there ──▶ pods, one check after another ──▶ pods gone ──▶ namespaces deleted
 
-One run uses a cluster at a time: a second one puts its id on the namespaces and removes what the first has, and the
+One run uses a cluster at a time: a second one puts its id on the namespaces and removes the first one's pods, and the
 first then ends. It removes nothing more, since the namespaces have another id. A namespace with the kit's name but
 without its label belongs to others, and is left alone.
 """
@@ -86,7 +86,7 @@ class RunPause:
             raise Stopped(ReportReason.OUT_OF_TIME)
 
     def until(self, seconds: float, look: Callable[[], T | None]) -> T | None:
-        """What `look` gives, repeated for this long; None if it gave nothing. Raises `Stopped`."""
+        """The first result of `look`, repeated for this long; None if it returned none. Raises `Stopped`."""
         end = self.monotonic() + seconds
         while True:
             try:
@@ -186,7 +186,7 @@ class Workspace:
             raise NotThere(ReportReason.REJECTED) from error
 
     def awaited(self, pod: JSON, seconds: float, there: Callable[[JSON], bool]) -> JSON:
-        """The pod once it is as `there` says. Raises `NotThere` and `Stopped`."""
+        """The pod once `there` accepts it. Raises `NotThere` and `Stopped`."""
         path, uid = paths.pods(*_place(pod)), pods.uid(pod)
         latest = [pod]
 

@@ -39,7 +39,7 @@ def run(session: Session) -> CommandOutput:
 
 
 def _labels(session: Session) -> dict[str, str] | None:
-    """What namespaces agreed to; None if the user may not see it."""
+    """The consent of namespaces; None if the user may not see it."""
     try:
         listed = session.kube.list(paths.namespaces(), {"labelSelector": names.IDLE_AFTER}, of=kinds.NAMESPACES).items
     except KubeForbidden:

@@ -26,7 +26,7 @@ def rows(gpunodes: Iterable[JSON], listed: Iterable[JSON], labels: Mapping[str, 
     """
     The idle ones of these pods, those with the longest idle time first.
 
-    `labels`: what namespaces agreed to, by name; None where the user may not see it.
+    `labels`: the namespaces' labels of consent, by name; None where the user may not see them.
     """
     reports = {str(each["metadata"]["name"]): idle_from_object(each) for each in gpunodes}
     found = (_row(pod, reports, labels) for pod in listed)
@@ -59,7 +59,7 @@ def _row(pod: JSON, reports: Mapping[str, IdleReport], labels: Mapping[str, str]
 
 
 def _consent(pod: JSON, namespace: str, labels: Mapping[str, str] | None) -> tuple[str, str]:
-    """After how long the pod gives way, as it is written, empty for never; and where that is written."""
+    """The time after which the pod gives way, as it is written, empty for never; and where that is written."""
     own = pods.annotations_of(pod).get(names.IDLE_AFTER)
     if own is not None:
         return (own if idle_after(own) else ""), "pod"

@@ -1,9 +1,9 @@
 """
-What a command has found, and its text in each of the forms: a table, JSON, YAML, names.
+A command's result, and its text in each of the forms: a table, JSON, YAML, names.
 
 Pure. A command gives values once. Tables and sentences are for people; the other forms are for programs, which get
 times as they are stored and every field in each row. Every text of an object is made fit to be shown here, in each
-form: what a program reads, a person prints.
+form, because a person may print the input of a program too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command has found: a table with its rows, or `lines` of text in its place."""
+    """A command's result: a table with its rows, or `lines` of text in its place."""
 
     columns: Sequence[Column] = ()
     rows: Sequence[Row] = ()

@@ -1,7 +1,7 @@
 """
 kubectl's JSONPath templates: `{.items[*].name}`, `{range .items[*]}{.node}{"\\n"}{end}`, `{.items[?(@.gpu==0)].uuid}`.
 
-Pure. What a path does not find is empty, as in kubectl. Not understood: unions of paths, and regular expressions.
+Pure. A path that finds nothing is empty, as in kubectl. Not supported: unions of paths, and regular expressions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TemplatePart:
     body: tuple[TemplatePart, ...] | None = None
 
     def of(self, value: Any) -> str:
-        """What is printed of a document."""
+        """The printed text of a document."""
         if self.path is None:
             return self.text
         found = _walk(self.path, value)
@@ -75,7 +75,7 @@ def compiled(text: str) -> tuple[TemplatePart, ...]:
 
 
 def printed(text: str, document: Mapping[str, Any]) -> str:
-    """What the template prints of a document. Raises `BadTemplate`."""
+    """The template's text for a document. Raises `BadTemplate`."""
     return "".join(part.of(document) for part in compiled(text))
 
 

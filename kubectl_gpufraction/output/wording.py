@@ -73,7 +73,7 @@ def _fraction_text(fraction: FractionRequest) -> str:
 
 def reason(state: ClusterView, pod: Pod) -> str:
     """
-    Why the pod waits, as its condition says. A user who sees the whole cluster reads which namespace holds less;
+    Why the pod waits, by its condition. A user who sees the whole cluster reads which namespace holds less;
     tenants read only that there is one.
     """
     if not state.whole or not pod.reason:

@@ -1,5 +1,5 @@
 """
-`shadow` and `what-if`: show what gpufraction would have done on this cluster, from the recording of shadow mode.
+`shadow` and `what-if`: show how gpufraction would have placed this cluster's pods, from the recording of shadow mode.
 
 The recorder serves no port, since its recording names the pods of all tenants. Its commands run in its own pod by
 `kubectl exec`: users who may do that in its namespace may read it, and the API server's audit log records it. Its

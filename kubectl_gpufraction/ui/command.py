@@ -150,7 +150,7 @@ def serving(
     """
     The page's server while it runs.
 
-    `read` gives the cluster, `about` what else the page shows, and both may raise one of `errors`; `token`: see
+    `read` gives the cluster, `about` the rest of the page, and both may raise one of `errors`; `token`: see
     `server.routes`; `prometheus`: the path of its proxy. Raises OSError if the address is taken.
     """
     reader = PictureReader(read, namespace, errors=errors, least_rest=least_rest, about=about)
@@ -234,8 +234,8 @@ def _session_of(session: Session, viewer: Viewer) -> Session:
 
 class ServedNamespaces:
     """
-    What a viewer may see: the whole cluster, or the pods of those enabled namespaces in which they may list pods. Which
-    namespaces are enabled, the page's own account reads.
+    The view of one viewer: the whole cluster, or the pods of those enabled namespaces in which they may list pods. The
+    page's own account reads which namespaces are enabled.
     """
 
     def __init__(self, kube: Kube) -> None:
@@ -277,7 +277,7 @@ def of_session(
     hosts: Collection[str] = (),
     least_rest: float = LEAST_REST,
 ) -> contextlib.AbstractContextManager[HttpServer]:
-    """The page's server with what the session's flags say; see `serving`."""
+    """The page's server by the session's flags; see `serving`."""
     return serving(
         session.kube,
         session.seen,
@@ -323,7 +323,7 @@ def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON
 
 
 def _use(kube: Kube, reader: PictureReader, prometheus: str, wanted: Selection) -> JSON:
-    """What the GPUs of the selected nodes used in the last hour; `why`: why that is not known, or empty."""
+    """The usage of the selected nodes' GPUs in the last hour; `why`: why it is unknown, or empty."""
     picture = reader.current().picture
     nodes = [row["name"] for row in picture.gpus(wanted)["rows"]] if picture is not None else []
     end = int(time.time()) // usage.STEP * usage.STEP
@@ -341,7 +341,7 @@ def _use(kube: Kube, reader: PictureReader, prometheus: str, wanted: Selection) 
 
 
 class _Around:
-    """Reads what else the page shows besides GPUs and pods: whether the programs work, what is not listed, the
+    """Reads the parts of the page besides GPUs and pods: whether the programs work, what is not listed, the
     pools."""
 
     def __init__(self, session: Session) -> None:
@@ -351,7 +351,7 @@ class _Around:
         self._cluster = plain(given.cluster_name or cluster_name(given.kubeconfig, given.context), NAME)
 
     def read(self, view: ClusterView) -> About:
-        """What the user's rights allow. Raises `KubeError` if the API server does not answer."""
+        """The view that the user's rights allow. Raises `KubeError` if the API server does not answer."""
         session, given = self._session, self._session.given
         facts = checked.running(session.kube, session.now())
         return About(
@@ -372,7 +372,7 @@ class _Around:
 
 
 def cluster_name(kubeconfig: str | None, context: str | None) -> str:
-    """What the kubeconfig calls the context's cluster; empty without one, as in a pod."""
+    """The name of the context's cluster in the kubeconfig; empty without one, as in a pod."""
     from kubernetes import config
 
     try:

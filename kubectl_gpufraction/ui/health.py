@@ -1,7 +1,7 @@
 """
-What prevents the installation from working, for the top of the page: what is wrong, its effect on pods, a command.
+The faults of the installation, for the top of the page: each with its effect on pods and a command.
 
-The facts and the rules are those of `check`. What the user may not read is named with the right that would show it.
+The facts and the rules are those of `check`. An object that the user may not read is named with the missing right.
 Pure.
 """
 
@@ -20,7 +20,7 @@ from kubectl_gpufraction.output.wording import few, many
 
 JSON = dict[str, Any]
 _TERM = 15.0
-"""Seconds of a Lease that does not say for how long it holds."""
+"""Seconds of a Lease that does not state its duration."""
 _LATE = 5.0
 """Seconds that a renewal may take to be seen."""
 _LOGS = f"kubectl -n {names.NAMESPACE} logs -l app.kubernetes.io/component=admission -c allocator --tail=50"
@@ -31,12 +31,12 @@ _REFUSED = {
     "Fail": "The API server refuses new pods that request a GPU share; controllers try again.",
     "Ignore": "New pods that request a GPU share are created without one.",
 }
-"""What happens to pods while the webhook does not answer, by its `failurePolicy`."""
+"""The effect on pods while the webhook does not answer, by its `failurePolicy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallationHealth:
-    """What was read. `unrenewed`: for how many seconds the Lease has been seen unchanged."""
+    """The facts that were read. `unrenewed`: for how many seconds the Lease has been seen unchanged."""
 
     facts: ClusterFacts
     unrenewed: float = 0.0
@@ -63,13 +63,13 @@ class LeaseWatch:
 
 
 def banners(health: InstallationHealth, silent: Sequence[str]) -> list[JSON]:
-    """What is wrong, the worst first. `silent`: nodes whose agents have not written for long, or never."""
+    """The faults, the worst first. `silent`: nodes whose agents have not written for long, or never."""
     found = [_leader(health), _webhook(health.facts), _silent(silent)]
     return [banner for banner in found if banner is not None]
 
 
 def unseen(health: InstallationHealth) -> list[str]:
-    """What the page cannot show, and which right would allow it."""
+    """The parts that the page cannot show, and the rights that would allow them."""
     facts = health.facts
     about = (
         ("whether an allocator leads", facts.lease),

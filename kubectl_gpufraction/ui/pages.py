@@ -1,7 +1,7 @@
 """
-What the page shows: each view as plain values for JSON, from a `ClusterView` and the time at which it was read.
+The page's content: each view as plain values for JSON, from a `ClusterView` and the time at which it was read.
 
-Pure. The rows are those of the commands, so the page and the tables say the same. A view has at most `MOST`
+Pure. The rows are those of the commands, so the page and the tables agree. A view has at most `MOST`
 rows, and its map of the cluster at most `MOST_TILES`, whatever the size of the cluster.
 """
 
@@ -39,7 +39,7 @@ MOST_NAMED = 12
 MOST_REASONS = 24
 """Groups of the queue in the first rows of an answer."""
 SORTS = ("place", "name", "since", "priority")
-"""What the queue can be ordered by."""
+"""The orders of the queue."""
 _STARTS = 600.0
 """Seconds from a node's creation in which its agent may start, and its driver before that."""
 _REMEMBERED = timedelta(hours=1)
@@ -52,7 +52,7 @@ _OF_A_ROW = (
     *("gpu", "uuid", "model", "health", "reason", "shares", "cores"),
     *("memoryMiB", "freeMiB", "totalMiB", "promisedMiB", "oversubscribed", "limitsMiB"),
 )
-"""What a GPU shows of its row in `nodes`."""
+"""The fields of its row in `nodes` that a GPU shows."""
 _MOST_EVENTS = 50
 _OF_AN_EVENT = ("type", "reason", "count", "series", "lastTimestamp", "eventTime", "firstTimestamp")
 _LONGEST_MESSAGE = 1024
@@ -86,10 +86,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was read in addition to the objects of the views."""
+    """The facts that were read in addition to the objects of the views."""
 
     cluster: str = ""
-    """The cluster's name, as the kubeconfig or a flag says."""
+    """The cluster's name, from the kubeconfig or a flag."""
     dashboard: str = ""
     """The address of a dashboard, or empty."""
     measured: bool = False
@@ -118,7 +118,7 @@ class Picture:
     """
     One reading of the cluster, and the views made of it; each is made when it is first requested, and kept.
 
-    Two threads that ask at once may both make it, and make the same.
+    Two threads that request it at once may both make it; the results are equal.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Picture:
         about: About = NOTHING_ELSE,
         before: Picture | None = None,
     ) -> None:
-        """`before`: the reading before, which knows the GPUs that have gone since."""
+        """`before`: the previous reading, which has the GPUs that have disappeared since."""
         self.state = state
         self.at = at
         self.namespace = namespace
@@ -138,7 +138,7 @@ class Picture:
         self._made: dict[str, Any] = {}
 
     def head(self) -> JSON:
-        """What every view shows above its rows: the sums of the cluster, and the viewer of this picture."""
+        """The part of every view above its rows: the sums of the cluster, and the viewer of this picture."""
         found: JSON = self._once("head", self._head)
         return found
 
@@ -168,7 +168,7 @@ class Picture:
         return wanted.of(rows, _text_of("namespace", "name", "status", "node", "dialect", "claim"))
 
     def namespaces(self, wanted: Selection) -> JSON:
-        """What the pods and claims of each namespace hold, the largest first."""
+        """The holdings of each namespace's pods and claims, the largest first."""
         return wanted.of(self._once("namespaces", lambda: namespaces(self.state)), _text_of("namespace"))
 
     def pod(self, namespace: str, name: str) -> Pod | None:
@@ -209,7 +209,7 @@ class Picture:
         }
 
     def _said(self, rows: Sequence[JSON]) -> JSON:
-        """The viewer of the page, what is wrong with the installation, and what the user's rights do not show."""
+        """The viewer of the page, the faults of the installation, and the parts that the user's rights do not show."""
         about = self.about
         silent = [row["name"] for row in rows if "AgentSilent" in row["state"]] + [
             f"{plain(name, NAME)} (never reported)"
@@ -335,7 +335,7 @@ def _sharers(
 
 
 def _node_text(row: JSON) -> str:
-    """What a filter finds a node by: names, models, UUIDs, and words such as `is:unhealthy`."""
+    """The words by which a filter finds a node: names, models, UUIDs, and words such as `is:unhealthy`."""
     if not row["_text"]:
         words = {row["name"], row["state"], *row["isolation"], word("model", row["model"])}
         words |= {row["pool"], word("pool", row["pool"])} if row["pool"] else set()
@@ -435,7 +435,7 @@ def ordered(rows: Sequence[JSON], sort: str) -> list[JSON]:
 
 
 def namespaces(state: ClusterView) -> list[JSON]:
-    """What each namespace holds and waits for, the one with most memory first."""
+    """The held and the requested amounts of each namespace, the one with most memory first."""
     found: dict[str, JSON] = {}
 
     def row(namespace: str) -> JSON:
@@ -478,7 +478,7 @@ def legend(state: ClusterView) -> JSON:
 
 def story(picture: Picture, pod: Pod, newest: JSON, events: Sequence[JSON], unseen: str = "") -> JSON:
     """
-    A pod from its creation on: what it requested, how long it waited and why, where it went, and its Events.
+    The history of a pod since its creation: its request, how long it waited and why, its place, and its Events.
 
     `pod`: the pod in the picture. `newest`: its object, which is newer. `unseen`: why not all of its Events
     can be shown, or empty.
@@ -499,7 +499,7 @@ def story(picture: Picture, pod: Pod, newest: JSON, events: Sequence[JSON], unse
 
 def steps(pod: JSON, asks: str, place: str) -> list[JSON]:
     """
-    The moments of a pod's life that its object keeps, in order: created, waits or has its share, scheduled, runs.
+    The moments of a pod's life in its object, in order: created, waits or has its share, scheduled, runs.
 
     `place`: where its share is, for a pod without a condition: it was placed at once.
     """
@@ -540,7 +540,7 @@ def _between(first: str, then: str) -> str:
 
 
 def trimmed_event(event: JSON) -> JSON:
-    """What the page shows of an Event, with a bound on its message."""
+    """An Event as the page shows it, with a bound on its message."""
     kept = {key: event[key] for key in _OF_AN_EVENT if key in event}
     return kept | {"message": str(event.get("message") or "")[:_LONGEST_MESSAGE]}
 

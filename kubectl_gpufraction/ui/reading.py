@@ -1,8 +1,8 @@
 """
-When the cluster is read: on a thread of its own, only while the page is viewed, and at most every few seconds.
+Reads the cluster on a thread of its own, only while the page is viewed, and at most every few seconds.
 
 All tabs share one picture. A read that took long is followed by a longer rest, so that a large cluster's API server
-spends a bounded part of its time on the page. If a read fails, the last picture stays, with the time since when it is
+spends a bounded part of its time on the page. If a read fails, the last picture stays, with the time since which it is
 old.
 """
 
@@ -37,7 +37,7 @@ _MOST_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class LatestPicture:
-    """What can be shown. `picture`: None before the first. `why`: why it is not new, or empty."""
+    """The state to show. `picture`: None before the first. `why`: why it is not new, or empty."""
 
     picture: Picture | None
     why: str = ""
@@ -47,7 +47,7 @@ class PictureReader:
     """
     Reads the cluster for all tabs; `close` ends it. `read` raises `KubeError`, or another error with a message.
 
-    `about` reads what else the page tells, after each `read`, and raises the same errors.
+    `about` reads the rest of the page after each `read`, and raises the same errors.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeptAnswers(Generic[K]):
-    """What `read` says of each key, kept for `keep` seconds, so that many tabs cost no more than one."""
+    """The results of `read` by key, kept for `keep` seconds, so that many tabs cost no more than one."""
 
     def __init__(self, read: Callable[[K], JSON], *, keep: float = LEAST_REST) -> None:
         self._read = read
@@ -135,7 +135,7 @@ class KeptAnswers(Generic[K]):
         self._kept: OrderedDict[K, tuple[float, JSON]] = OrderedDict()
 
     def get(self, key: K) -> JSON:
-        """The newest, or one that is hardly older. Raises what `read` raises."""
+        """The newest result, or one that is at most `keep` seconds old. Raises the errors of `read`."""
         with self._lock:  # one read at a time: a page that asks for many pods must not overload the API server
             kept = self._kept.get(key)
             if kept is None or time.monotonic() - kept[0] > self._keep:

@@ -1,14 +1,14 @@
 """
-What the browser is answered: the page's files, and its views as JSON.
+The answers to the browser: the page's files, and its views as JSON.
 
 The server listens on loopback, where every user of the machine and every page in the user's browser can connect. So
 each path begins with a random token, which only the terminal shows. A request must name this server by an address or by
 a name that is known, since a stranger's page could otherwise reach it under a name of its own (DNS rebinding). No
 answer allows another origin to read it, and none changes anything.
 
-Every text in an answer is made fit to be shown: what is printable, and on one line.
+Every text in an answer is made fit to be shown: printable, and on one line.
 
-Must not: write to the cluster, or send what is not in the view that was requested.
+Must not: write to the cluster, or send anything that is not in the requested view.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def routes(
     hosts: Collection[str] = (),
 ) -> Routes:
     """
-    What is served, by method and path.
+    The routes by method and path.
 
-    `use`: the real use of the GPUs of a selection's nodes; None: unknown. `token`: what every path begins with; empty:
+    `use`: the real use of the GPUs of a selection's nodes; None: unknown. `token`: the start of every path; empty:
     anyone who can connect is answered. `hosts`: names of this server besides addresses and localhost.
     """
     base, known = f"/{token}" if token else "", _LOCAL | {host.lower() for host in hosts}
@@ -106,7 +106,7 @@ def routes_for_viewers(each: Callable[[tuple[str, str]], Handler], *, use: bool,
 
 
 def _guarded(handler: Handler, known: Collection[str], *, own: bool = False) -> Handler:
-    """The handler for requests under our names, with the headers of every answer. `own`: only this page may ask."""
+    """The handler for requests under our names, with the headers of every answer. `own`: only for this page."""
 
     def answer(request: Request) -> Reply:
         host = request.headers.get("host", "")

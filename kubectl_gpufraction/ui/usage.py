@@ -1,5 +1,5 @@
 """
-The real use of GPUs in the last hour, from Prometheus: the query, and what is read of its answer.
+The real use of GPUs in the last hour, from Prometheus: the query, and the reader of its answer.
 
 The node agents measure each GPU, and DCGM where dcgm-exporter runs (its figures by the recording rules of the component
 `monitoring`). A GPU or a moment without data from either has no figure, which is not 0. Pure.

@@ -3,8 +3,8 @@ A page for many people, each with their own rights: the API server authenticates
 
     browser ──▶ a proxy that knows its users ──▶ the page ──▶ the API server, as the viewer
 
-There are two ways, depending on what the proxy passes on. `token`: the viewer's own token, by which the page reads.
-`proxy`: the proxy's token and the viewer's name, as whom the page reads by impersonation; its account then needs the
+There are two ways, depending on what the proxy passes on. `token`: the viewer's own token, with which the page reads.
+`proxy`: the proxy's token and the viewer's name; the page impersonates the viewer, and its account then needs the
 powerful right to impersonate.
 
 Nothing of one viewer is in an answer to another: each has a reader, a picture and kept answers of their own. They are
@@ -31,7 +31,7 @@ MOST_VIEWERS = 32
 REVIEWED = 60.0
 """Seconds for which a token that was good is not reviewed again."""
 _IDLE = 300.0
-"""Seconds after which a viewer who asks for nothing is forgotten."""
+"""Seconds after which a viewer who sends no request is forgotten."""
 _TIMEOUT = 5.0
 _LONGEST_TOKEN, _LONGEST_NAME, _MOST_GROUPS = 16_384, 253, 64
 _TOKEN_REVIEWS = path_of("authentication.k8s.io/v1", "tokenreviews")
@@ -51,7 +51,7 @@ class Viewer:
 
 
 class Identify(Protocol):
-    """Who sent a request."""
+    """The sender of a request."""
 
     def __call__(self, request: Request) -> Viewer:
         """Raises HttpError 401, 403 or 503."""
@@ -151,7 +151,7 @@ class _Open:
 
 class Viewers:
     """
-    The page's routes for each viewer. `make` gives the routes of one, read with their rights, and what ends them.
+    The page's routes for each viewer. `make` returns one viewer's routes, with their rights, and how to end them.
     Thread-safe.
     """
 

@@ -18,7 +18,7 @@ from nodeagent.isolation.mechanism import Delivered
 
 
 class Registration(Protocol):
-    """Whether kubelet registered the agent as its plugin; None before it answered. `why` it refused."""
+    """Whether kubelet registered the agent as its plugin; None before it answered. `why`: the reason for a refusal."""
 
     @property
     def registered(self) -> bool | None: ...

@@ -23,7 +23,7 @@ from nodeagent.gpus.observation import Observation
 REPEAT = 10.0
 """Seconds after which a list is sent again although nothing changed."""
 TIMEOUT = 30
-"""Seconds after which a health that is not repeated is unknown for kubelet; also its own default."""
+"""Seconds after which kubelet treats a health that is not repeated as unknown; also kubelet's own default."""
 _NOT_SHOWN = "the driver does not show this GPU any more"
 
 
@@ -53,8 +53,7 @@ def device_health(
 
 class HealthWatch:
     """
-    Tells watchers of the health of one node's devices. `look` gives the latest look at the cards, None before the first
-    one. From any thread.
+    Reports the health of one node's devices to watchers. `look` returns the latest look at the cards, None before the
     """
 
     def __init__(

@@ -1,13 +1,13 @@
 """
-What the kubelet plugin answers: the CDI devices of a ResourceClaim, from the claim alone.
+The answers of the kubelet plugin: the CDI devices of a ResourceClaim, from the claim alone.
 
     prepare     claim not known ──read it from the API──▶ devices ──▶ checkpoint ──▶ answer
                 claim known, and ours ───────────────────────────────────────────▶ the same answer
     unprepare   forget it, in the checkpoint too
 
-Kubelet asks again after its own restarts and ours, and also while the API server is unavailable; then the checkpoint
+Kubelet repeats its call after its own restarts and ours, also while the API server is unavailable; then the checkpoint
 answers. The uid of a claim of ours stands for one allocation: the allocator changes it only while the pod waits behind
-its gate, and kubelet asks only for pods that are bound. A tenant's own claim may be used by one pod after another, so
+its gate, and kubelet calls only for pods that are bound. A tenant's own claim may be used by one pod after another, so
 it is read again each time; if it cannot be read, the known content answers.
 
 Must not: know gRPC, or give anything for a claim that is not reserved only for its own pods.
@@ -50,7 +50,7 @@ class ClaimPlugin:
 
     @property
     def known(self) -> Mapping[str, tuple[PreparedDevice, ...]]:
-        """What is prepared here, by the claim's uid."""
+        """The prepared devices, by the claim's uid."""
         with self._lock:
             return dict(self._known)
 
@@ -86,7 +86,7 @@ class ClaimPlugin:
         return devices
 
     def _changed(self, uid: str, devices: tuple[PreparedDevice, ...] | None) -> str:
-        """Keep or forget what is prepared for a claim. Why that failed, or empty."""
+        """Store or remove the prepared devices of a claim. Returns why that failed, or empty."""
         with self._lock:
             after = {key: value for key, value in self._known.items() if key != uid}
             if devices is not None:

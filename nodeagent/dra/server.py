@@ -2,9 +2,9 @@
 The two sockets of the kubelet plugin, over gRPC.
 
     <kubelet>/plugins/gpufraction.io/dra.sock            the plugin itself, and the health of its devices
-    <kubelet>/plugins_registry/gpufraction.io-reg.sock   kubelet finds it, and asks who we are
+    <kubelet>/plugins_registry/gpufraction.io-reg.sock   kubelet finds it, and requests our identity
 
-Kubelet watches the second folder: it connects when the socket appears, and tells us whether it registered the plugin.
+Kubelet watches the second folder: it connects when the socket appears, and reports whether it registered the plugin.
 After a restart of kubelet it looks through the folder again.
 
 Must not: decide what a claim gives (`nodeagent.dra.plugin` does).
@@ -30,7 +30,7 @@ from nodeagent.dra.plugin import ClaimPlugin
 
 log = logging.getLogger(__name__)
 _THREADS = 8
-"""Calls at the same time; kubelet asks once for each pod that starts."""
+"""Calls at the same time; kubelet makes one for each pod that starts."""
 _STREAMS = 2
 """
 Concurrent streams of health, each with a thread of its own: kubelet has one, and after its restart one that has not

@@ -22,7 +22,7 @@ SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 HEALTH = "v1alpha1.DRAResourceHealth"
 VERSIONS = ("v1.DRAPlugin", HEALTH)
 """
-What kubelet learns that we support: kubelets from 1.34 on know the first. They call the second, if at all, without
+The services that we report to kubelet: kubelets from 1.34 on know the first. They call the second, if at all, without
 looking for it here.
 """
 _TYPE = "DRAPlugin"
@@ -67,11 +67,11 @@ class DeviceHealth:
     message: str = ""
 
 
-# -- what we answer -----------------------------------------------------------------------------------------------
+# -- our answers --------------------------------------------------------------------------------------------------
 
 
 def plugin_info(name: str, endpoint: str) -> bytes:
-    """`PluginInfo`: who we are, and on which socket the plugin itself listens."""
+    """`PluginInfo`: our identity, and the socket on which the plugin itself listens."""
     fields = [_text(1, _TYPE), _text(2, name), _text(3, endpoint), *(_text(4, version) for version in VERSIONS)]
     return b"".join(fields)
 
@@ -115,7 +115,7 @@ def _entry(uid: str, value: bytes) -> bytes:
     return _bytes(1, _text(1, uid) + _bytes(2, value))
 
 
-# -- what kubelet asks --------------------------------------------------------------------------------------------
+# -- kubelet's requests -------------------------------------------------------------------------------------------
 
 
 def claims(message: bytes) -> tuple[ClaimRef, ...]:
@@ -141,7 +141,7 @@ def _all(message: bytes, wanted: int) -> Iterable[bytes]:
 
 
 def _one_text(fields: Fields, wanted: int) -> str:
-    """The last one counts, as the format says."""
+    """The last one counts, as the format requires."""
     found = [value for number, value in fields if number == wanted and isinstance(value, bytes)]
     try:
         return found[-1].decode() if found else ""

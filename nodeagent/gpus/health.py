@@ -1,8 +1,8 @@
 """
 Whether a card may take new pods, given what it reported over time.
 
-The driver reports faults in two ways. Some it shows for as long as they last (a card off the bus, a row of memory that
-waits for its replacement): each look has those. Others are events: an XID, a memory error that could not be corrected.
+The driver reports faults in two ways. It shows some for as long as they last (a card off the bus, a row of memory that
+waits for its replacement): each look contains those. Others are events: an XID, or an uncorrectable memory error.
 An event counts against its card for `quiet` seconds. So a card that was reset, or whose fault a program caused, takes
 pods again without any restart.
 

@@ -2,7 +2,7 @@
 The real GPU library: NVIDIA's NVML through its own Python bindings (`pynvml`, of the package nvidia-ml-py).
 
 It hides NVML: every code becomes one of `nodeagent.gpus.library`'s errors or an unhealthy card, every text is `str`,
-and only the one figure is missing if an old driver lacks a call. The bindings load the shared library on the first
+and if an old driver lacks a call, only its figure is missing. The bindings load the shared library on the first
 call, so this module can be imported without a driver.
 
 Each look reads the driver's queue of events without waiting: a thread that waits in the driver could not be stopped.
@@ -160,7 +160,7 @@ class Nvml:
             raise kind(f"{sentence}: {failure}") from failure
 
     def _changed(self, failed: str, change: Callable[[Any], str]) -> str:
-        """What `change` says went wrong, or what the driver says after the sentence `failed`; empty for nothing."""
+        """The error that `change` returns, or `failed` followed by the driver's message; empty without an error."""
 
         def attempt(nvml: Any) -> str:
             try:

@@ -88,7 +88,7 @@ def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...] | None:
 
 
 def _samples(nvml: Any, handle: Any, now: float) -> Sequence[Any] | None:
-    """What processes used of the card in the last seconds; None where the driver does not tell it."""
+    """How much of the card processes used in the last seconds; None where the driver does not report it."""
     try:
         found: Sequence[Any] = call(nvml, "nvmlDeviceGetProcessUtilization", handle, int((now - ACTIVE_SECONDS) * 1e6))
         return found

@@ -44,14 +44,14 @@ _VERSION = "0.5.0"
 _SLICE = "MIG-"
 """How the UUIDs of slices begin."""
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-"""What a CDI description takes as a device's name; a runtime refuses a whole description with another one."""
+"""The form of a device's name in a CDI description; a runtime refuses a whole description with another name."""
 _LINE = re.compile(r"(gpu[0-9]{1,4}/gi[0-9]{1,4}/(?:ci[0-9]{1,4}/)?access) ([0-9]{1,8})")
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """
-    What the driver says about the files by which slices are used. `minors`: their minor numbers, by the capability's
+    The driver's report on the files by which slices are used. `minors`: their minor numbers, by the capability's
     name. `major`: of all of them; -1 where the kernel has no such driver.
     """
 
@@ -185,7 +185,7 @@ class Cards:
         return None if self.trouble else KIND
 
     def _found(self, wanted: Collection[str]) -> dict[str, tuple[str, ...] | Undescribed]:
-        """What each card and slice has of its own, without the cards that are cut into slices."""
+        """The files that belong to each card and slice alone, without the cards that are cut into slices."""
         observation = self._look()
         known = {card.uuid: card for card in observation.cards} if observation is not None else {}
         cards = {uuid: known.get(uuid) for uuid in sorted(wanted)}

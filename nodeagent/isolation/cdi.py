@@ -40,7 +40,7 @@ _JIT = "runtime.nvidia.com/"
 @dataclass(frozen=True, slots=True)
 class Edits:
     """
-    What a container gets of a mechanism. `env`: `NAME=value`. `mounts`: as in a CDI description. `ready`: False while a
+    A mechanism's edits to a container. `env`: `NAME=value`. `mounts`: as in a CDI description. `ready`: False while a
     pod's own device cannot be made yet, so that its container does not start.
     """
 

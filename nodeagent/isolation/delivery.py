@@ -122,7 +122,7 @@ def by_claim(
     without: Mapping[str, str] = NO_GPUS,
 ) -> tuple[Delivery, Condition]:
     """
-    The delivery of a node that shall deliver by ResourceClaims, and the condition that reports it.
+    The delivery of a node that must deliver by ResourceClaims, and the condition that reports it.
 
     `concluded`: the other way that works there, whose runtime classes stay usable. `kind`: the CDI kind of the cards.
     `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which excludes no

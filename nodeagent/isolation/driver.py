@@ -171,7 +171,7 @@ class DriverSettings:
 
 
 def build(handle: Handle, chosen: DriverSettings) -> Mechanism | None:
-    """Limits by the driver, where that is set and the agent can open it."""
+    """Limits by the driver, where they are enabled and the agent can open the driver."""
     if handle.driver is None or not chosen.driver_limits:
         return None
     groups = handle.root / "sys/fs/cgroup"

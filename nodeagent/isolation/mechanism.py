@@ -62,7 +62,7 @@ class NodePods(Protocol):
 @dataclass(frozen=True, slots=True)
 class Handle:
     """
-    What a mechanism is built from.
+    The inputs for building a mechanism.
 
     `root`: where the host's root is mounted. `driver`: opens the driver, to have it limit memory; None: it cannot.
     `cgroup`: as in `HostSystem`. `sees_processes`: whether process ids here are the host's. `machine`: the kernel's

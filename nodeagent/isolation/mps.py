@@ -48,7 +48,7 @@ DAEMONS = "MpsDaemons"
 PARTITIONS = "CoresReserved"
 """The condition for whether cores are reserved by partitions; absent unless they must be."""
 PARTITION_VARIABLE = "CUDA_MPS_SM_PARTITION"
-"""MPS clients of a daemon that gives out partitions must have it."""
+"""MPS clients of a daemon that assigns partitions must have it."""
 _PATIENCE = 30.0
 """Seconds after which a report is too old."""
 _EVER = float("inf")

@@ -75,7 +75,7 @@ class Preloaded:
 
     @property
     def edits(self) -> Edits:
-        """What a container gets of them."""
+        """The edits by which a container gets them."""
         cache = {
             "hostPath": "tmpfs",
             "containerPath": CACHE_IN_CONTAINER,

@@ -3,7 +3,7 @@ If the administrator wants proofs, levels that limit are published only with a f
 
     works, no proof ──▶ missing ──canary held──▶ held ──half of its time──▶ due ──all of it──▶ missing
           ▲                └──canary exceeded──▶ failed ◀──canary exceeded── held, due
-          └── the level stopped working, or the driver changed: an older proof says nothing any more
+          └── the level stopped working, or the driver changed: an older proof no longer counts
 
 A proof counts for a level only if the level has worked without a break since before the canary was created. After a
 restart of the agent this is assumed only for the levels that were published before. So every failure, of the agent, the
@@ -23,7 +23,7 @@ from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 
 PROVEN = "IsolationProven"
-"""The condition that says whether the levels that limit are proven."""
+"""The condition that reports whether the levels that limit are proven."""
 _LEAST_LEFT = 0.5
 """The part of a proof's time after which it may be renewed."""
 _ALWAYS = float("-inf")

@@ -7,7 +7,7 @@ and takes no commands there. A file has its process id and start time, written b
 becomes the daemon; the process id alone could be another process's by now.
 
 Another run of the same program sends a command, as NVIDIA documents it (docs.nvidia.com/deploy/mps). Its exit status
-says only whether it reached the daemon: an unknown command, or a missing server, gives a text and status 0.
+shows only whether it reached the daemon: an unknown command, or a missing server, gives a text and status 0.
 
 The daemon listens on two sockets. On `control` it serves CUDA programs and answers queries. On `control_privileged` it
 takes every command from clients of its own user, which is root: to end it, or to end the clients of others. Containers
@@ -90,7 +90,7 @@ class Daemon:
         return bool(pid) and FLAG in read_text(Path(f"/proc/{pid}/cmdline")).split("\0")
 
     def version(self) -> str:
-        """What the program says about its version, or empty."""
+        """The program's output about its version, or empty."""
         try:
             done = subprocess.run(
                 (*self._command[:1], "-v"),

@@ -1,5 +1,5 @@
 """
-What the supervisor of the MPS daemons, the node agent and the containers exchange: files below one folder of the host.
+The files that the supervisor of the MPS daemons, the node agent and the containers exchange, below one host folder.
 
     <root>/wanted.json          the GPUs that need a daemon: written by the node agent
     <root>/report.json          the state of the daemons: written by their supervisor
@@ -120,7 +120,7 @@ def knows_multiuser(driver: str) -> bool:
 
 
 def shortcomings(driver: str, *, multiuser: bool) -> str:
-    """What that driver's daemon cannot do although it is wanted, as a sentence, or empty."""
+    """The wanted functions that the daemon of that driver lacks, as a sentence, or empty."""
     found = []
     if multiuser and 0 < _branch(driver) < _MULTIUSER:
         found.append("a container of another user waits until the earlier clients have ended")

@@ -5,7 +5,7 @@ When the first process of a container ends, the container runtime ends all other
 fail (the supervisor with the driver's library) is a child of this process. When it fails it is started again and finds
 the daemons by their files. Daemons whose supervisor has ended become children of this process, which reaps them.
 
-Must not: grow. Everything that it does can fail.
+Must not: grow, because anything that it does can fail.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What to do about one GPU's MPS control daemon, given what is seen of it.
+The actions for one GPU's MPS control daemon, given its observed state.
 
     off ──wanted, no other process computes───▶ claiming ──exclusive──▶ starting ──answers──▶ serving
      ▲ └──one computes──▶ blocked                  (the mode is requested)        │              │ │
@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 
 class Action(StrEnum):
-    """What the caller does, in this order. Each may fail, which the next look shows."""
+    """The actions of the caller, in this order. Each may fail; the next look shows it."""
 
     EXCLUSIVE = "exclusive"
     """Set the compute mode, and record that we set it."""

@@ -1,5 +1,5 @@
 """
-Gives out the partitions of one card: asks its daemon for the existing ones, removes and adds, and records their owners.
+Assigns the partitions of one card: lists the existing ones, removes and adds partitions, and records their owners.
 
 The record names the daemon by its process id, so a restarted supervisor knows the partitions again, and those of an
 ended daemon are not taken for the next one's. Must not: decide (`nodeagent.mps.partitions` does).

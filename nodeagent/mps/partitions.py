@@ -34,7 +34,7 @@ _CREATED = re.compile(r"\bGPU-[0-9A-Za-z-]+/([0-9A-Za-z+/=]+)")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What `lspart` shows of one card. `partitions`: the chunks of each, by its name; `used`: those with clients."""
+    """One card in the output of `lspart`. `partitions`: the chunks of each, by its name; `used`: those with clients."""
 
     chunks: int
     """Of the card, free and used."""
@@ -51,7 +51,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSteps:
-    """What to do now. `known`: the partition of each key that has one."""
+    """The next steps. `known`: the partition of each key that has one."""
 
     known: Mapping[str, str]
     remove: tuple[str, ...]

@@ -2,7 +2,7 @@
 Cards that were removed or replaced since they were published last.
 
 The pods of a card that is replaced, or that has another UUID after a reset, have no GPU any more. So Events on the Node
-report it.
+report this.
 
 Pure. Must not: report anything while the driver is unavailable; its cards still exist.
 """

@@ -3,7 +3,7 @@ The administrator's options by way of the API: for an agent in another namespace
 
 It follows the rules of the mounted file (`runtime.livefile`): content that cannot be read is refused as a whole and the
 last good content stays in use; a missing ConfigMap counts as empty, because it is optional. Until the ConfigMap was
-looked for, nothing is known, and this is reported too: an agent without the right publishes what its node had before,
+looked for, nothing is known, and the agent reports this: without the right it publishes what its node had before,
 and says so.
 
 Must not: start a thread, or read the API (`nodeagent.app` has the informer).
@@ -32,7 +32,7 @@ _FIRST = 10.0
 
 
 class FollowedOptions:
-    """`event` takes what the watch sees; `document` and `awaited` tell what is known. From any thread."""
+    """`event` takes the watch's events; `document` and `awaited` return what is known. Safe to call from any thread."""
 
     def __init__(self, changed: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._changed = changed

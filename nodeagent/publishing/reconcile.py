@@ -1,5 +1,5 @@
 """
-What to write to the API server, given what should be there and what is there.
+The writes to the API server, given the desired and the present objects.
 
 Pure: no clock, no API, no randomness. The agent reads, calls `reconcile`, carries out its plan and stores the answers:
 
@@ -48,7 +48,7 @@ _UNREADABLE = -1
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What we read of the Node. An absent resource is 0; one that is not a whole number is -1, equal to no other."""
+    """A Node, as far as it is read. An absent resource is 0; one that is no whole number is -1, equal to no other."""
 
     uid: str
     capacity: Amounts
@@ -64,7 +64,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class ObjectView:
-    """What we read of the GPUNode. `owner` is the UID of its owning Node, empty if it has none."""
+    """The part of the GPUNode that is read. `owner` is the UID of its owning Node, empty if it has none."""
 
     owner: str
     labels: Mapping[str, str]
@@ -79,7 +79,7 @@ class ObjectView:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the API server holds; None for an object that does not exist."""
+    """The objects on the API server; None for an object that does not exist."""
 
     node: NodeView | None
     gpunode: ObjectView | None

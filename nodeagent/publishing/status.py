@@ -36,7 +36,7 @@ CORDONED, NOT_SHARED = WITHHELD
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What decides, besides the look at the GPUs, what is published: settings, the machine, the Node."""
+    """The inputs, besides the look at the GPUs, that decide what is published: settings, the machine, the Node."""
 
     reserve: Reserve = NO_RESERVE
     mig: str = "mixed"
@@ -71,7 +71,7 @@ DEFAULT_TERMS = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What should be published of this node."""
+    """The wanted content of this node's objects."""
 
     inventory: Inventory
     condition: Condition
@@ -84,7 +84,7 @@ class Desired:
     reports: frozenset[PodReport] = frozenset()
     """What is wrong with pods here, for the allocator to act upon."""
     heartbeat: int = 0
-    """Seconds within which the status is written again; 0: nothing is said about it."""
+    """Seconds within which the status is written again; 0: the status does not state it."""
     started: bool = False
     """Whether the startup taint is removed when this is published: the driver answers, and a GPU is shared."""
 
@@ -105,7 +105,7 @@ class Desired:
 
     @property
     def promised(self) -> Amounts:
-        """What the cards promise, without those of the vendor's device plugin."""
+        """The promise of the cards, without those of the vendor's device plugin."""
         return capacity.total(capacity.promises(self.inventory.gpus).values())
 
     @property
@@ -132,7 +132,7 @@ def usable(card: Card, reserve: Reserve) -> int:
 
 
 def desired(node: str, observation: Observation, *, terms: Terms = DEFAULT_TERMS) -> Desired:
-    """What to publish after a look."""
+    """The content to publish after a look."""
     named: dict[str, Card] = {}
     for card in _offered(observation.cards, terms.mig):
         # A card without a UUID cannot be given to a container; only the condition counts it.
@@ -240,7 +240,7 @@ def content_of(wanted: Desired) -> JSON:
 
 
 def says(published: JSON, wanted: Desired) -> bool:
-    """Whether a published status already says this, apart from times."""
+    """Whether a published status already has this content, apart from times."""
     content = content_of(wanted)
     conditions = {each.kind: _stated(each) for each in (wanted.condition, *wanted.others)}
     stated = {kind: _read(item) for kind, item in listed(published).items()}
@@ -265,5 +265,5 @@ def _stated(condition: Condition) -> tuple[object, ...]:
 
 
 def _read(published: JSON) -> tuple[object, ...]:
-    """What a published condition says; it may be of another version or damaged, and then differs."""
+    """The content of a published condition; it may be of another version or damaged, and then differs."""
     return tuple(published.get(key) for key in ("status", "reason", "message"))

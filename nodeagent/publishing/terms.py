@@ -47,7 +47,7 @@ class PoolDocument:
 @dataclass(frozen=True, slots=True)
 class NodeReport:
     """
-    What the agent saw of its machine in one round. `held`: UUIDs that holder pods report. `pods_unknown`: why the pods
+    The machine as the agent saw it in one round. `held`: UUIDs that holder pods report. `pods_unknown`: why the pods
     here, and so the holders, are unknown; empty if they are known. `idle`: the shares that compute nothing.
     `reports`: what is wrong with pods here. `waits`: why nothing may be written now, neither here nor to the API; empty
     where it may.

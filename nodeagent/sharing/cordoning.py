@@ -1,5 +1,5 @@
 """
-The GPUs that the Node's annotation `gpufraction.io/cordon` names, and its words that name none.
+The GPUs that the Node's annotation `gpufraction.io/cordon` names, and its words that match no GPU.
 
 A word is a GPU's UUID or index; a card's includes its slices. A word that names no GPU has no effect, although its
 author expects one, so a condition and an Event report it.

@@ -2,17 +2,17 @@
 Since when the shares of this node compute nothing.
 
 A share is all that a pod has of this node's GPUs. It is idle from the first look at which none of its containers had
-used any of its GPUs, for as long as every further look says the same. An unknown state is never idle: a GPU whose
-driver does not say which processes compute, a container that has not started, a failed look, an agent that has just
+used any of its GPUs, for as long as every later look shows the same. An unknown state is never idle: a GPU whose
+driver does not report which processes compute, a container that has not started, a failed look, an agent that has just
 started. After each of them the time begins again.
 
     busy or unknown ──nothing used──▶ quiet ──for `least`──▶ idle, and published
           ▲                             │                       │
           └───── used, or not known ────┴───────────────────────┘
 
-A share that computes from time to time must not cost a write each time. So it is published later from one time to the
-next: after `least`, twice that, up to 16 min; an hour without computing or being published again makes it `least` once
-more.
+A share that computes from time to time must not cost a write each time. So it is published later each time: first
+after `least`, then after twice that, up to 16 min. An hour after a published share last computed again, it is
+`least` once more.
 
 Pure except for what it remembers; times are passed in, in seconds since 1970.
 """
@@ -36,8 +36,8 @@ class IdleTracker:
     """
     Remembers since when shares compute nothing. One thread calls `see`; others may read.
 
-    `least`: seconds until a share is published. `gap`: two looks that lie further apart, in seconds, do not tell what
-    was between them.
+    `least`: seconds until a share is published. `gap`: seconds; two looks that are further apart do not show what
+    happened between them.
     """
 
     def __init__(self, *, least: float = 60.0, gap: float = 60.0) -> None:

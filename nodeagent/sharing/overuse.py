@@ -30,7 +30,7 @@ from runtime.settings import setting
 
 @dataclass(frozen=True)
 class OveruseSettings:
-    """What a pod may do before it is reported."""
+    """The limits beyond which a pod is reported."""
 
     overuse_slack: int = setting(
         512 << 20,
@@ -67,7 +67,7 @@ class _Offence:
     since: float
     reason: PodEventReason = OVERUSE
     report: PodReport | None = None
-    """What is reported; None before the patience is over."""
+    """The report; None before the patience is over."""
 
 
 _Key = tuple[str, str, str]
@@ -84,7 +84,7 @@ class OveruseMonitor:
         """Warnings of overuse so far by pod uid, container and GPU, of containers that are here."""
 
     def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> frozenset[PodReport]:
-        """What to report at `now`. A warning that it has returned counts as given."""
+        """The reports at `now`. A warning that it has returned counts as given."""
         over: dict[_Key, _Offence] = {}
         together, cards = _by_claim(usage.uses), tuple(cards)
         pressed = self._pressed(usage, cards)

@@ -1,7 +1,7 @@
 """
 Which of a node's GPUs we may share, if the vendor's device plugin may hand them out too.
 
-The plugin gives GPUs to whole-GPU pods without knowing of us. So on a node where it offers `nvidia.com/gpu`, no GPU is
+The plugin gives GPUs to whole-GPU pods independently of us. So on a node where it offers `nvidia.com/gpu`, no GPU is
 shared until the administrator chooses, by the label `gpufraction.io/ownership` of the Node:
 
     no label    plugin offers none ──▶ all GPUs are shared

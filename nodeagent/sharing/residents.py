@@ -136,7 +136,7 @@ class Residents:
         self._by_key: dict[str, Resident] = {}
         self._former = set[str]()
         self.known = known
-        """Whether the pods were listed once; before that, an empty set says nothing."""
+        """Whether the pods were listed once; before that, an empty set means nothing."""
         self.followed = followed
         """Whether there is a watch on the pods at all."""
 

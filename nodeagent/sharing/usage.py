@@ -111,7 +111,7 @@ def measure(cards: Iterable[Card], residents: Iterable[Resident], cgroup_of: Cal
 
 def _active(card: Card, owner_of: Callable[[int], _Container | None]) -> frozenset[_Container] | None:
     """
-    The containers that have used the card recently. None if that is not known for each: the driver does not say it, or
+    The containers that used the card recently. None if that is not known for each: the driver does not report it, or
     a process computes there that belongs to none of them, such as a server that computes for others.
     """
     if card.active is None:

@@ -1,11 +1,11 @@
 """
-`make bundle`: `build/gpufraction-VERSION-bundle.tar`, all that an installation without the internet needs.
+`make bundle`: makes `build/gpufraction-VERSION-bundle.tar`, everything that an installation without the internet needs.
 
     python -m release.bundle --image gpufraction.tar [--archive IMAGE=FILE ...] [--leave-out IMAGE ...]
 
-It has the image and the images of other projects as OCI archives, each compared with its digest, the chart, the plugin,
-the manifests and the samples, a list of every image that is named anywhere, and the sums of all files. An archive that
-is not given is fetched by skopeo, where that is here.
+It contains the image and the images of other projects as OCI archives, each compared with its digest, the chart, the
+plugin, the manifests and the samples, a list of every image that is named anywhere, and the sums of all files. skopeo,
+if installed, fetches an archive that is not given.
 
 Must not: build the image or the plugin; the Makefile does.
 """

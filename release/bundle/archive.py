@@ -17,7 +17,7 @@ from release.image.check import Unfit
 
 JSON = dict[str, Any]
 _DEEPEST = 4
-"""Index, the image's list, an image, and what that names."""
+"""Index, the image's list, an image, and the blobs that it names."""
 _LARGEST = 4 << 20
 """Bytes of a list or an image's description."""
 _CHUNK = 1 << 20
@@ -68,7 +68,7 @@ def _hash(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def _below(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[str]:
-    """What a blob names, if it is a list of images or an image's manifest; a layer names nothing."""
+    """The blobs that a blob names, if it is a list of images or an image's manifest; a layer names none."""
     content = tar.extractfile(member)
     assert content is not None
     try:

@@ -1,5 +1,5 @@
 """
-Every image that the manifests and samples name: what a bundle must have, and what a mirror may leave out.
+Every image that the manifests and samples name: those that a bundle must have, and those that a mirror may leave out.
 
 A third-party image of the manifests is in the bundle only by its digest: a tag may get other content later. Samples are
 examples, whose images are listed and not included. Pure but for reading the files.
@@ -66,7 +66,7 @@ def _named(project: Path) -> Iterator[tuple[str, str]]:
 
 
 def listed(found: tuple[Image, ...], version: str, built_from: str) -> str:
-    """The text of `images.txt`: what is in the bundle, and what samples also need."""
+    """The text of `images.txt`: the images in the bundle, and those that samples also need."""
     included = [each for each in found if each.included]
     lines = ["# In this bundle, as archives in images/.", f"gpufraction:{version}  # built from {built_from}"]
     lines += [each.name for each in included]

@@ -44,7 +44,7 @@ def packed(found: Mapping[str, str]) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the chart. Exit status 1 where the manifests have what a chart cannot say."""
+    """Write the chart. Exit status 1 where the manifests have parts that a chart cannot express."""
     parser = argparse.ArgumentParser(prog="python -m release.chart", description=__doc__)
     parser.add_argument("--into", type=Path, default=ROOT / "build", help="the folder that gets the chart")
     into: Path = parser.parse_args(arguments).into

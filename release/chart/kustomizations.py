@@ -47,7 +47,7 @@ class Manifests:
 
     entries: list[Entry] = field(default_factory=list)
     images: dict[str, JSON] = field(default_factory=dict)
-    """Our images: the name in the manifests, and what kustomize makes of it (`newName`, `newTag`)."""
+    """Our images: the name in the manifests, and kustomize's replacement for it (`newName`, `newTag`)."""
     components: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Each component, and the switches besides its own that turn it on: of overlays and of other components."""
     overlays: tuple[str, ...] = ()

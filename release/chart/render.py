@@ -1,7 +1,7 @@
 """
 The chart's files from the manifests: templates, values, schema and notes.
 
-Nothing of an object is written here a second time. The manifests give every object; this module says which of their
+Nothing of an object is written here a second time. The manifests give every object; this module defines which of their
 fields values may change, and which choices are refused. Pure: text in, text out.
 """
 
@@ -32,7 +32,7 @@ _HELPERS = """\
 
 @dataclass
 class _Chart:
-    """What is learned while the objects are written."""
+    """The facts that are collected while the objects are written."""
 
     choices: values.Choices = field(default_factory=values.Choices)
     files: dict[str, list[str]] = field(default_factory=dict)

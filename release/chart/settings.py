@@ -3,7 +3,7 @@ The settings of the programs as values of the chart: the JSON schema by which He
 they become.
 
 A value has the form of the file that `--settings` names: `{queue: {order: fair}}`. The schema is made of the programs'
-own tables. It leaves out what the manifests give as a flag, which would come before the ConfigMap. Helm checks the
+own tables. It leaves out the flags of the manifests, which would come before the ConfigMap. Helm checks the
 bounds of numbers; the program checks those of texts such as 30s and 256Mi at its start. Pure.
 """
 

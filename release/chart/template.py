@@ -33,7 +33,7 @@ _Dumper.add_representer(str, _text)
 
 
 def plain(node: Node) -> list[str]:
-    """The lines of a node without choices, with what the template language would read made harmless."""
+    """The lines of a node without choices, with everything escaped that the template language would interpret."""
     text = yaml.dump(node, Dumper=_Dumper, sort_keys=False, width=10**6, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...").replace("{{", '{{ "{{" }}').split("\n")
 

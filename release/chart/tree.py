@@ -1,5 +1,5 @@
 """
-Objects that depend on switches: what kustomize's patches make of the manifests, written down for every choice at once.
+Objects that depend on switches: the manifests after kustomize's patches, for every choice at once.
 
 A kustomization patches objects when it is built. A Helm chart must have all choices in it, as `{{ if }}`. So a patch is
 applied here under a condition: where it changes a value, both values stay, with the condition between them. The merges
@@ -21,11 +21,11 @@ Node = Any
 
 
 class Unsupported(ValueError):
-    """A kustomization says something that the chart cannot. The message names the place."""
+    """A kustomization has a part that the chart cannot express. The message names the place."""
 
 
 class Absent:
-    """The sentinel for "not there": of a key, of an item of a list, or of a whole object."""
+    """The sentinel for an absent key, item of a list, or whole object."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -94,7 +94,7 @@ def merged(old: Node, patch: Node, condition: str, key: str = "") -> Node:
     """
     The node after a strategic merge of `patch` under the condition. Raises `Unsupported`.
 
-    `key` is the map's key at which both are; it says how lists merge.
+    `key` is the map's key at which both are; it determines how lists merge.
     """
     if isinstance(old, When):
         return When(

@@ -1,5 +1,5 @@
 """
-What a chart's user may choose: `values.yaml` with its comments, and the JSON schema that Helm checks it by.
+The choices of a chart's user: `values.yaml` with its comments, and the JSON schema by which Helm checks it.
 
 Figures come from the manifests: the image, replicas and resources are theirs, and the names of components and overlays
 are those of the folders. Pure.

@@ -1,4 +1,4 @@
-"""The dashboard of the whole cluster: what exists, what is held, which pods wait, and which nodes are requested."""
+"""The dashboard of the whole cluster: its GPUs, what shares hold, the waiting pods, and the requested nodes."""
 
 from __future__ import annotations
 

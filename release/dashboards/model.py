@@ -22,7 +22,7 @@ Kind = Literal["timeseries", "stat", "bargauge", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query in PromQL, and what its series are called: a text with labels in it, `{{node}}`."""
+    """One query in PromQL, and the name of its series: a text with labels in it, `{{node}}`."""
 
     expression: str
     legend: str = ""
@@ -33,9 +33,9 @@ class Panel:
     """
     One panel.
 
-    description: what it shows, and what to do when it looks bad.
+    description: the meaning of the panel, and the cure when it looks bad.
     unit: Grafana's id of the unit of its values. thresholds: where the colour changes, ascending; none is neutral.
-    none: what is shown where there is no series.
+    none: the text where there is no series.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The dashboard of namespaces: what their shares hold, what they use of it, and how they are held to it."""
+"""The dashboard of namespaces: the amounts that their shares hold and use, and how limits are enforced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard of one node: its cards, what shares hold and use of them, their health, and MPS."""
+"""The dashboard of one node: its cards, the amounts that shares hold and use, their health, and MPS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _by_card(spec: MetricSpec, function: str = "max") -> str:
 
 
 def _of_shares(spec: MetricSpec) -> str:
-    """What the shares on this node's cards have. The scrape configuration gives the agents' series their node."""
+    """The holdings of the shares on this node's cards. The scrape configuration gives the agents' series their node."""
     return over("max", spec, "namespace", "pod", "container", "gpu", where=_CARD)
 
 

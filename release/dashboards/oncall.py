@@ -1,8 +1,8 @@
 """
 The dashboard for the person on call: which alerts fire, a panel for each alert, and the figures behind faults.
 
-A panel of an alert shows what the alert's expression looks at and a line where it fires; its title is the alert's name,
-and its text the alert's own. So thresholds are only in the alerts.
+A panel of an alert shows the series of the alert's expression and a line at its threshold; its title is the alert's
+name, and its text the alert's own. So thresholds are only in the alerts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNITS |= {"GpufractionWebhookCrowded": "ops", "GpufractionAllocatorSilent": "op
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What an alert looks at, and the value at which it fires; None where it fires for any series."""
+    """The series of an alert, and the value at which it fires; None where it fires for any series."""
 
     expression: str
     threshold: float | None

@@ -14,7 +14,7 @@ from contract.metrics.spec import MetricSpec
 OF_TARGET = "node"
 """The label that the scrape configuration gives every series of an agent."""
 CLUSTER = "cluster"
-"""The label that tells clusters apart, where there is one."""
+"""The label that distinguishes clusters, where there is one."""
 CHOSEN = f'{CLUSTER}=~"${CLUSTER}"'
 RATE = "$__rate_interval"
 """The shortest span over which Grafana can show a rate at this zoom."""
@@ -50,17 +50,17 @@ def over(function: str, spec: MetricSpec, *by: str, where: str = "") -> str:
 
 
 def rate(spec: MetricSpec, *by: str, where: str = "") -> str:
-    """What a counter counts in a second, of all replicas together."""
+    """A counter's increase in a second, over all replicas."""
     return _aggregated("sum", f"rate({series(spec, where)}[{RATE}])", spec, by)
 
 
 def increase(spec: MetricSpec, *by: str, where: str = "") -> str:
-    """What a counter counted in a step of the graph, of all replicas together."""
+    """A counter's increase in a step of the graph, over all replicas."""
     return _aggregated("sum", f"increase({series(spec, where)}[{RATE}])", spec, by)
 
 
 def hours(spec: MetricSpec, *by: str, where: str = "") -> str:
-    """What a counter of seconds counted in the time that the page shows, in hours, of all replicas together."""
+    """The increase of a counter of seconds in the time that the page shows, in hours, over all replicas."""
     return f"{_aggregated('sum', f'increase({series(spec, where)}[{RANGE}])', spec, by)} / 3600"
 
 

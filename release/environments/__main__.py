@@ -2,9 +2,9 @@
 `python -m release.environments`: writes docs/environments.md from the reports in docs/environments.
 
     python -m release.environments                    # write the page; fails where a report cannot be read
-    python -m release.environments --check FILE ...    # read reports that somebody sent, and say what they are
+    python -m release.environments --check FILE ...    # read reports that somebody sent, and describe them
 
-A report is a stranger's: it is read by `kubectl_gpufraction.conformance.report`, within its bounds, or refused.
+Reports come from strangers: `kubectl_gpufraction.conformance.report` reads each within its bounds, or refuses it.
 """
 
 from __future__ import annotations

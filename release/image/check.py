@@ -1,5 +1,5 @@
 """
-Judge the environment that is the image: the right things in it, at the tested versions, and every program starts.
+Checks the environment of the image: it has the right packages at the tested versions, and every program starts.
 
 Run by `build.sh` with the environment's own Python, in the image's build stage and in CI alike. The programs are
 started as on a cluster: as an unprivileged user, and without access to the sources.
@@ -27,13 +27,13 @@ PROGRAMS = ("webhook", "allocator", "nodeagent")
 PLUGIN = "kubectl_gpufraction"
 """For its page: manifests/components/ui."""
 ABSENT = ("pip", "setuptools", "pytest", "tests", "playground", "benchmarks")
-"""Modules with no place alongside a cluster's admission."""
+"""Modules that must not be installed alongside a cluster's admission."""
 _STARTS = (
     *((program, "--help") for program in (*PROGRAMS, PLUGIN)),
     ("webhook", "conditions"),
     ("nodeagent", "inventory", "--simulate", "1 x Tesla T4 15109MiB"),
 )
-"""What ends by itself and needs no cluster, of `python -m`."""
+"""The commands of `python -m` that end by themselves and need no cluster."""
 _PATIENCE = 180.0
 """Seconds for one program to start and end; under emulation of another machine it takes ten and more."""
 
@@ -119,12 +119,12 @@ def writable(root: Path) -> list[str]:
 
 
 def printed(root: Path) -> dict[str, tuple[int, int]]:
-    """What would show that something was written: time and size by path."""
+    """Time and size by path, which show whether anything was written."""
     return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in root.rglob("*")}
 
 
 def started(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Run the command from the root directory; a line where it does not end well or says nothing."""
+    """Run the command from the root directory; a line where it fails or prints nothing."""
     shown = " ".join(command)
     try:
         done = subprocess.run(

@@ -2,7 +2,7 @@
 `make lock`: requirements.lock, the hashes of every wheel that the pinned versions may be installed from; and the same
 for the plugin in one file, whose packages are plain Python and therefore of older versions.
 
-The index is asked, by pip itself, what it would install for each Python and each architecture, and says the hash of it.
+pip itself resolves, from the index, the packages for each Python and each architecture, and reports their hashes.
 A wheel's content is trusted once, when this runs, and never again: the image is built with `--require-hashes`, so a
 file that is exchanged later is refused. Wheels of a local folder do not count, since they may have been built here.
 
@@ -25,13 +25,13 @@ LOCK = "requirements.lock"
 PLUGIN_LOCK = "release/plugin/plugin.lock"
 PLUGIN_PINS = "release/plugin/plugin.txt"
 PLUGIN_REQUIREMENTS = ("kubernetes>=30,<34", "google-auth<2.40", "PyYAML>=6")
-"""What the plugin in one file needs: the last releases of the client that are plain Python."""
+"""The needs of the plugin in one file: the last releases of the client that are plain Python."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Those that the image, its rehearsal and a workplace may have."""
 IMAGE_EXTRAS = ("dra",)
 """Extras that the image has too: one image serves nodes of every kind of delivery."""
 PROGRAMS, BUILD, TOOLS = "# -- the programs", "# -- what builds our wheel", "# -- the tools of this repository"
-"""What begins a part of the file; the image's build takes the first two."""
+"""The headings of the file's parts; the image's build takes the first two."""
 _PLUGIN_HEAD = """\
 # Made by `make lock` from plugin.txt; not edited by hand. The packages of the kubectl plugin in one file.
 # Every wheel for Linux on x86_64 and aarch64, for each Python that is supported.
@@ -46,7 +46,7 @@ Hashes = dict[str, set[str]]
 
 
 def wanted(project: Path) -> tuple[list[str], list[str], list[str]]:
-    """The requirements of the programs, of what builds our wheel, and of the tools, as pyproject.toml has them."""
+    """The requirements of the programs, of our wheel's build, and of the tools, as pyproject.toml has them."""
     about = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     extras = about["project"].get("optional-dependencies", {})
     ours = [line for name in IMAGE_EXTRAS for line in extras.get(name, ())]
@@ -58,7 +58,7 @@ def wanted(project: Path) -> tuple[list[str], list[str], list[str]]:
 def hashes(
     requirements: Iterable[str], constraints: Path, python: str, machine: str, environment: Mapping[str, str]
 ) -> Hashes:
-    """What pip would install there. Raises `Unfit` where something has no wheel or no pin, or is not from the index."""
+    """The packages that pip would install there. Raises `Unfit` if one has no wheel or pin, or is from elsewhere."""
     listed = list(requirements)
     if not listed:
         return {}
@@ -105,8 +105,8 @@ def _lines(part: Hashes) -> str:
 
 
 def main(project: Path) -> int:
-    """Ask for everything and write the file; the exit status."""
-    # Neither a local folder of wheels nor one that is configured: only what an index says.
+    """Resolve everything and write the file; the exit status."""
+    # Neither a local folder of wheels nor a configured one: only the index counts.
     environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
     environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "10"}
     places = [(python, machine) for python in PYTHONS for machine in MACHINES.values()]

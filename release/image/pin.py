@@ -38,7 +38,7 @@ Run = Callable[[Sequence[str]], bytes]
 
 
 def output(command: Sequence[str]) -> bytes:
-    """What a command prints. Raises `Unfit` where it fails."""
+    """The output of a command. Raises `Unfit` where it fails."""
     try:
         return subprocess.run(list(command), capture_output=True, timeout=_PATIENCE, check=True).stdout
     except subprocess.CalledProcessError as failed:
@@ -69,7 +69,7 @@ def pinned(text: str, pattern: re.Pattern[str], of: Callable[[str], str]) -> str
 
 
 def main(project: Path, of: Callable[[str], str] = digest) -> int:
-    """Look all up, then write; the exit status."""
+    """Look up all images, then write; the exit status."""
     try:
         made = {
             project / path: pinned((project / path).read_text(encoding="utf-8"), pattern, of) for path, pattern in NAMED

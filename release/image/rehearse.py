@@ -1,9 +1,9 @@
 """
 The Containerfile's build stage without a container engine, and whether the other machine has every wheel.
 
-For CI, and for changes of a dependency or a folder: the stage's own instructions are carried out in an empty
-directory, with only what they copy and what `.containerignore` lets through, so that what would break the image breaks
-here. Then pip is asked what it would install on each architecture; nothing of that is kept.
+For CI, and for changes of a dependency or a folder: the stage's own instructions run in an empty directory, with only
+the files that they copy and that `.containerignore` lets through, so that a fault that would break the image breaks
+here. Then pip resolves the packages of each architecture; nothing of that is kept.
 
 Must not: carry out a later stage (that one changes its base), or write outside its directory.
 """
@@ -59,7 +59,7 @@ def steps(text: str) -> tuple[Step, ...]:
 
 
 def build_stage(found: Sequence[Step]) -> tuple[Step, ...]:
-    """What the first stage does. Raises `Unfit` where there is none."""
+    """The instructions of the first stage. Raises `Unfit` where there is none."""
     starts = [number for number, step in enumerate(found) if step.word == "FROM"]
     if not starts:
         raise Unfit("Containerfile: no FROM")
@@ -67,7 +67,7 @@ def build_stage(found: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def python_of(found: Sequence[Step]) -> str:
-    """The Python of the image, such as 3.12, by its base's tag. Raises `Unfit` where the tag does not say."""
+    """The Python of the image, such as 3.12, by its base's tag. Raises `Unfit` where the tag does not contain it."""
     base = next((step.rest for step in found if step.word == "ARG" and step.rest.startswith("PYTHON=")), "")
     match = re.search(r"python:(\d+\.\d+)\b", base)
     if not match:
@@ -164,13 +164,13 @@ def wheels(project: Path, python: str, machine: str, environment: Mapping[str, s
 
 
 def _asked(about: Sequence[str], python: str, machine: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What pip would install, by normalised name. Raises `Unfit` where it finds no wheel."""
+    """The packages that pip would install, by normalised name. Raises `Unfit` where it finds no wheel."""
     found = [item["metadata"] for item in report(about, python, machine, environment)]
     return {normal(item["name"]): item["version"] for item in found}
 
 
 def report(about: Sequence[str], python: str, machine: str, environment: Mapping[str, str]) -> list[JSON]:
-    """What pip would install, as its report has it. Raises `Unfit` where it finds no wheel."""
+    """The packages that pip would install, as in its report. Raises `Unfit` where it finds no wheel."""
     with tempfile.TemporaryDirectory() as scratch:
         written = Path(scratch) / "report.json"
         # Some versions of pip want a target, though with --dry-run nothing gets there.
@@ -199,7 +199,7 @@ def report(about: Sequence[str], python: str, machine: str, environment: Mapping
 
 
 def main(project: Path) -> int:
-    """Rehearse, and ask for every architecture; the exit status."""
+    """Rehearse, and resolve for every architecture; the exit status."""
     environment = {"PIP_RETRIES": "10", **os.environ}
     try:
         python = python_of(steps((project / "Containerfile").read_text(encoding="utf-8")))

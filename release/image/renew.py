@@ -2,10 +2,10 @@
 `make renew`: constraints.txt with the newest versions that pyproject.toml allows, each with a wheel for every supported
 Python; and the same for the packages of the plugin in one file.
 
-The oldest Python decides, since what it can have the newer ones can have too; a distribution that only a newer one
+The oldest Python decides, since the newer ones support its versions too; a distribution that only a newer one
 needs is added from there. `make lock` follows, and refuses a version that has no wheel somewhere.
 
-Must not: change pyproject.toml, or touch a file unless everything was answered.
+Must not: change pyproject.toml, or change a file unless every query succeeded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Report = Callable[[Sequence[str], str, str, Mapping[str, str]], list[JSON]]
 
 
 def newest(requirements: Iterable[str], environment: Mapping[str, str], ask: Report = report) -> dict[str, str]:
-    """The versions by the name that each distribution gives itself. Raises `Unfit` where something has no wheel."""
+    """The versions by each distribution's own name. Raises `Unfit` where something has no wheel."""
     found: dict[str, tuple[str, str]] = {}
     for python in PYTHONS:
         for item in ask(list(requirements), python, next(iter(MACHINES.values())), environment):
@@ -40,7 +40,7 @@ def text(versions: Mapping[str, str]) -> str:
 
 
 def main(project: Path, ask: Report = report) -> int:
-    """Ask, then write; the exit status."""
+    """Resolve, then write; the exit status."""
     environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
     environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "10"}
     try:

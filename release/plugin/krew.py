@@ -24,7 +24,7 @@ _SYSTEMS = ("linux", "darwin")
 
 
 def archive(plugin: Path, license_file: Path) -> bytes:
-    """The archive: the plugin, and the license that krew's index asks for."""
+    """The archive: the plugin, and the license that krew's index requires."""
     made = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=made, mode="wb", filename="", mtime=0) as packed,

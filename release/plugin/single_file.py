@@ -41,7 +41,7 @@ _FIRST_LINE = b"#!/usr/bin/env python3\n"
 
 
 def distributions(folder: Path) -> dict[str, str]:
-    """What is installed in the folder: versions by normalised name."""
+    """The installed versions in the folder by normalised name."""
     found = {}
     for about in sorted(folder.glob("*.dist-info")):
         name, _, number = about.name.removesuffix(".dist-info").rpartition("-")

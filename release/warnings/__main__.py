@@ -1,7 +1,7 @@
 """
-`python -m release.warnings [FILE ...]`: writes the policy, and prints of how many ordinary names it would warn.
+`python -m release.warnings [FILE ...]`: writes the policy, and prints how many ordinary names would cause a warning.
 
-Looked at are the resources of other systems in `others.txt`, and those in limits and requests of the repository's own
+It examines the resources of other systems in `others.txt`, and those in limits and requests of the repository's own
 manifests and samples, or of the named files.
 """
 
@@ -42,7 +42,7 @@ def used(files: Iterable[Path]) -> Iterator[str]:
 
 
 def report(found: Iterable[str]) -> Iterator[str]:
-    """What the policy would say of the names of others, and of these."""
+    """The policy's findings on the names of others, and on these."""
     yield (
         f"{len(names.OTHERS)} resources of other systems: {len(names.ORDINARY)} resemble a known name "
         f"({', '.join(names.ORDINARY)}) and are excepted"

@@ -8,7 +8,7 @@ from release.warnings import names
 
 
 def text(value: str) -> str:
-    """A text. Raises ValueError for quotes, backslashes and what is not printable ASCII."""
+    """A text. Raises ValueError for quotes, backslashes and characters that are not printable ASCII."""
     if not value.isascii() or not value.isprintable() or "'" in value or "\\" in value:
         raise ValueError(f"{value!r} has a character that no name has")
     return f"'{value}'"

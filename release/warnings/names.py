@@ -1,7 +1,7 @@
 """
 The names that a misspelt one may mean, and other systems' names that must not be taken for one.
 
-`suggest` is what the policy's expressions do, in Python. A test compares the two, and `python -m release.warnings`
+`suggest` does in Python the same as the policy's expressions. A test compares the two. `python -m release.warnings`
 counts with it the names of others that would be taken for a misspelt one.
 """
 
@@ -17,9 +17,9 @@ from contract.dialects.base import ANNOTATION
 
 OURS = f"{names.GROUP}/"
 RESOURCES = tuple(str(resource) for dialect in DIALECTS for resource in dialect.resources)
-"""By which containers ask, in the order of the table."""
+"""The resources by which containers request shares, in the order of the table."""
 NO_SHARES = (hami.GPU, hami.PRIORITY)
-"""Resources that alone ask for no share: a whole GPU is NVIDIA's plugin's too."""
+"""Resources that alone request no share: a whole GPU is NVIDIA's plugin's too."""
 NATIVE = tuple(map(str, native.DIALECT.resources))
 _POD_ANNOTATIONS = tuple(key for key in names.REGISTRY if key.on.startswith("Pod annotation"))
 WRITTEN = tuple(
@@ -38,9 +38,9 @@ WRITTEN = tuple(
 """Annotations that tenants write, in every dialect."""
 WRITTEN_PREFIXES = tuple(prefix for dialect in DIALECTS for prefix in dialect.annotation_prefixes)
 READ = tuple(dict.fromkeys([*(str(key) for key in _POD_ANNOTATIONS), *WRITTEN]))
-"""Annotations that something reads, and beginnings of such."""
+"""Annotations that a program reads, and prefixes of such."""
 ALONE = tuple(annotation for dialect in DIALECTS for annotation in dialect.annotations)
-"""Annotations that alone ask for a share."""
+"""Annotations that alone request a share."""
 
 SEPARATORS = ("-", "_", ".")
 LONG = 5
@@ -101,8 +101,8 @@ def suggest(name: str) -> str:
 
 def patterns(known: Iterable[str], *, beginnings: bool = False) -> tuple[str, ...]:
     """
-    Regular expressions, one for each domain, for names without capitals and separators: what `misspells` says of any of
-    these names and, with `beginnings`, what `shortens` and `lengthens` say. CEL reads each of their letters as it is.
+    Regular expressions, one for each domain, for names without capitals and separators: the result of `misspells` for
+    any of these names and, with `beginnings`, of `shortens` and `lengthens`. CEL reads each of their letters as it is.
     """
     of_domain: dict[str, list[str]] = {}
     for name in known:
@@ -124,7 +124,7 @@ def _of_domain(domain: str, lasts: Sequence[str], beginnings: bool) -> Iterator[
 
 
 def _edits(word: str) -> str:
-    """What one typing error makes of a word, and the word."""
+    """The word, and every form of it with one typing error."""
     found = "."
     for at in reversed(range(len(word))):
         rest = word[at:]

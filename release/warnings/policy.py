@@ -1,13 +1,13 @@
 """
 `manifests/policies/warnings.yaml`: a ValidatingAdmissionPolicy that warns of mistakes in what a tenant applies.
 
-kubectl shows a warning where the manifest is applied; what the webhook says of a Deployment's pods reaches its
+kubectl shows a warning where the manifest is applied; the webhook's messages about a Deployment's pods reach its
 controller instead. Everything about names is made from the tables of `release.warnings.names`, and a test compares the
 API server's findings with their functions. Only CEL of Kubernetes 1.30 is used.
 
 The API server ends an expression at a million steps. So names are compared by regular expressions, which it compiles
-once, and letter by letter only to say what the first wrong name means. `MOST_CONTAINERS`, `MOST_RESOURCES` and
-`MOST_ANNOTATIONS` bound what is looked at: a manifest beyond them has no warning.
+once, and letter by letter only to report the meaning of the first wrong name. `MOST_CONTAINERS`, `MOST_RESOURCES` and
+`MOST_ANNOTATIONS` bound the examined parts: a manifest beyond them has no warning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CelVariable:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What must hold, and the warning where it does not. `otherwise`: the warning if the other has no value."""
+    """A condition, and the warning where it does not hold. `otherwise`: the warning if the other has no value."""
 
     expression: str
     warning: str

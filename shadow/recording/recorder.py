@@ -1,5 +1,5 @@
 """
-What is seen of nodes and pods in, records out. Every event gives the lines that it adds to the recording.
+Observations of nodes and pods in, records out. Every event gives the lines that it adds to the recording.
 
     begin -> nodes, pods (as listed) -> listed -> node, pod, ... -> snapshot (a new file) -> node, pod, ...
 
@@ -51,7 +51,7 @@ MOST_TEMPLATES = 16 << 20
 """Bytes of all templates in one file, of which one namespace has a part; pods of further ones are left out until the
 next file begins."""
 MOST_MOVES = 32
-"""Changes of what one pod holds that are recorded: anyone who may edit a pod may change its annotations all day."""
+"""Recorded changes of one pod's holdings: anyone who may edit a pod may change its annotations all day."""
 MOST_CHANGES = 60
 """Changes of one node that are recorded within an hour; the next one after it has the node as it is then."""
 _LARGEST_LABELS = 32 << 10
@@ -108,7 +108,7 @@ class Recorder:
         self._seen: set[str] = set()
         """The pods of the list that is being read."""
         self._awaited = {"nodes", "pods"}
-        """What has not been listed yet."""
+        """The kinds that have not been listed yet."""
 
     @property
     def followed(self) -> int:
@@ -301,7 +301,7 @@ class Recorder:
                 yield Listed(now)
 
     def _each_hour(self, now: float) -> Iterator[Record]:
-        """Begin to count again each hour, and say what was left out in the last one."""
+        """Restart the counts each hour, and return what was left out in the last one."""
         if now < self._hour:
             return
         yield from self.left_out(now)
@@ -310,7 +310,7 @@ class Recorder:
             seen.changes = 0
 
     def left_out(self, now: float) -> list[Record]:
-        """What was left out since the last call."""
+        """The pods that were left out since the last call."""
         found, self._left = self._left, {}
         return [LeftOut(now, namespace, number) for namespace, number in sorted(found.items())]
 

@@ -1,15 +1,15 @@
 """
-The lines of a recording, JSON in text: what was seen of nodes and pods, and when.
+The lines of a recording, JSON in text: observations of nodes and pods, with their times.
 
-| line | what it says |
+| line | meaning |
 |---|---|
-| `begin` | a recorder begins, or a file does; what it sees next is listed again |
+| `begin` | a recorder begins, or a file does; the next objects are listed again |
 | `node`, `nodegone` | a node with cards is new or changed, or it is gone |
-| `template` | a pod without what tells it from its siblings; the pods after it name its number |
+| `template` | a pod without the fields that differ from its siblings; the pods after it name its number |
 | `pod` | a pod was created |
 | `on` | it has a node, and holds these parts of cards |
 | `end` | it is finished (`done`), was deleted (`deleted`), or was gone when the recorder came back (`lost`) |
-| `listed` | all has been listed: what was there before `begin` and was not named since is gone |
+| `listed` | all has been listed: an object from before `begin` that was not named since is gone |
 | `left` | pods that were not recorded, since their namespace makes more than are |
 
 Times are seconds since 1970. Reading never raises for a line that cannot be read: it is counted and left out, such as

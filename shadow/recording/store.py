@@ -42,7 +42,7 @@ def files(directory: Path) -> list[Path]:
 
 class RecordingWriter:
     """
-    Appends records. `snapshot` gives what a new file begins with. `most`: bytes of all files together.
+    Appends records. `snapshot` gives the first records of a new file. `most`: bytes of all files together.
 
     Raises `OSError` if a write to the disk fails.
     """
@@ -90,7 +90,7 @@ class RecordingWriter:
             self._file.flush()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining records."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -147,7 +147,7 @@ def _lines_of(path: Path) -> Generator[str, None, None]:
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise RecordingError(f"{path}: {error.strerror}") from error
-        return  # a compressed file that is cut: what was read of it counts
+        return  # a compressed file that is cut: the part that was read counts
 
 
 def _opened(path: Path) -> IO[str]:

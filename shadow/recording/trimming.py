@@ -1,5 +1,5 @@
 """
-What is kept of a pod: what its author asked for, without its identity, its place and what other systems wrote on it.
+The part of a pod that is kept: its author's request, without its identity, its place and other systems' additions.
 
 The webhook and the allocator read nothing else. Environment variables are kept only if they concern GPUs, because
 others may hold secrets; volumes and images are not kept. Pods that are otherwise equal have one template. Pure.
@@ -43,7 +43,7 @@ _KNOWN = frozenset(
 _PREFIXES = tuple(prefix for dialect in DIALECTS for prefix in dialect.annotation_prefixes)
 _PASSING = tuple(prefix for system in SYSTEMS for prefix in system.passing)
 PLAIN = "besides"
-"""In place of a pod that asks for no GPU: what it takes of its node, in thousandths of CPU, bytes, and bytes."""
+"""In place of a pod that requests no GPU: its use of its node, in thousandths of CPU, bytes, and bytes."""
 
 
 def asks(pod: Mapping[str, Any]) -> bool:
@@ -106,7 +106,7 @@ def _annotations(metadata: Mapping[str, Any]) -> JSON:
 
 
 def _is_kept(key: str) -> bool:
-    """Whether an annotation says something about a share, and its author wrote it."""
+    """Whether an annotation concerns a share, and its author wrote it."""
     return key in _KNOWN or key == names.REQUEST or (key.startswith(_PREFIXES) and not key.startswith(_PASSING))
 
 
@@ -127,7 +127,7 @@ def _resources(container: Mapping[str, Any]) -> JSON:
 
 
 def _owner(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """Kind and name of the workload; a ReplicaSet's is its Deployment's, which the hash in the name tells."""
+    """Kind and name of the workload; a ReplicaSet's is its Deployment's, by the hash in the name."""
     owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
     if not owners:
         return "Pod", plain(str(metadata.get("generateName") or metadata.get("name") or ""), NAME)
@@ -139,12 +139,12 @@ def _owner(metadata: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def bound_at(pod: Mapping[str, Any], default: float) -> float:
-    """When kube-scheduler, or another one, chose the pod's node; the default where the pod does not say."""
+    """When kube-scheduler, or another one, chose the pod's node; the default where the pod does not state it."""
     return _since(pod, "PodScheduled") or default
 
 
 def ended_at(pod: Mapping[str, Any], default: float) -> float:
-    """When the last container of a finished pod ended; the default where the pod does not say."""
+    """When the last container of a finished pod ended; the default where the pod does not state it."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     found = [
         moments.seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses

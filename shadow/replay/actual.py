@@ -1,8 +1,8 @@
 """
-What really happened according to the recording: how long pods waited, how many cards were in use, which cards were
+The actual outcome according to the recording: how long pods waited, how many cards were in use, which cards were
 overcommitted.
 
-If a system does not say which card a pod has, its node's cards are counted as if the pods were packed onto as few cards
+If a system does not report a pod's card, its node's cards are counted as if the pods were packed onto as few cards
 as can hold them. So savings are never overstated. Pure.
 """
 
@@ -42,7 +42,7 @@ class Overcommitted:
 
 @dataclass(frozen=True, slots=True)
 class ActualRun:
-    """What happened. `unknown`: pods whose card their system does not name. `stray`: that hold cards no node has."""
+    """The outcome. `unknown`: pods whose card their system does not name. `stray`: pods with cards that no node has."""
 
     fates: Fates
     overcommitted: tuple[Overcommitted, ...]
@@ -52,7 +52,7 @@ class ActualRun:
 
 @dataclass
 class _Card:
-    """A card, and what is held of it now, by uid."""
+    """A card, and the amounts that are held of it now, by uid."""
 
     node: str
     seen: SeenCard
@@ -78,7 +78,7 @@ class _Node:
     cards: dict[str, _Card] = field(default_factory=dict)
     replicas: int = 1
     parts: dict[str, Parts] = field(default_factory=dict)
-    """What pods hold of cards that are not named, or are named by a group."""
+    """The holdings of pods on cards that are not named, or are named by a group."""
 
 
 class _Actual:
@@ -133,7 +133,7 @@ class _Actual:
         self._again(change.name)
 
     def _take_up(self, name: str, at: float) -> None:
-        """Count what pods held of cards that were not known yet: a starting recorder lists older pods."""
+        """Count the holdings of pods on cards that were not known yet: a starting recorder lists older pods."""
         known = self._nodes[name]
         for uid, parts in list(known.parts.items()):
             if any(part.uuid in self._cards for part in parts):
@@ -252,5 +252,5 @@ def _fate(pod: PodDemand, window: DemandWindow) -> PodFate:
 
 
 def actual(window: DemandWindow) -> ActualRun:
-    """What happened in the cluster that was recorded."""
+    """The outcome in the cluster that was recorded."""
     return _Actual(window).run()

@@ -41,7 +41,7 @@ def facts_of(seen: NodeSeen) -> NodeFacts:
 
 
 def inventory_of(seen: NodeSeen, options: PoolOptions = NO_OPTIONS) -> Inventory:
-    """What a GPUNode would say of the node's cards."""
+    """The node's cards as a GPUNode would list them."""
     labels = facts_of(seen).labels
     chosen = options.of_node(labels)[1]
     reserve, sharing = Reserve(chosen.reserve or 0, chosen.reserve_percent or 0), sharing_of(dict(chosen.of_nodes()))

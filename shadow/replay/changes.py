@@ -46,7 +46,7 @@ _NEW_NODE: JSON = {
         "conditions": [{"type": "Ready", "status": "True"}],
     },
 }
-"""What a node has whose cards are of a model that was not recorded, besides them."""
+"""The other resources of a node whose cards are of a model that was not recorded."""
 _PER_NODE = 8
 
 
@@ -223,7 +223,7 @@ def _cards_of(window: DemandWindow) -> Iterable[SeenCard]:
 
 def translation(window: DemandWindow, *, replica: int = 0, whole: int = 0) -> Callable[[PodDemand], JSON]:
     """
-    What a pod asks for after the switch. A pod that had a replica of a time-sliced card asks for as large a part of a
+    A pod's request after the switch. A pod that had a replica of a time-sliced card asks for as large a part of a
     card, and every other pod for what it asks for now. `replica`, `whole`: percent that pods with replicas, and with
     whole cards, ask for instead.
     """

@@ -87,7 +87,7 @@ Translate = Callable[[PodDemand], JSON]
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What the pods of a namespace may count for, of the accounting resources; None: any amount."""
+    """The quota of a namespace's pods, of the accounting resources; None: any amount."""
 
     memory: int | None = None
     cores: int | None = None
@@ -95,7 +95,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoices:
-    """What an administrator chooses. `quotas`: by namespace. `translate`: as `Translate`."""
+    """An administrator's choices. `quotas`: by namespace. `translate`: as `Translate`."""
 
     settings: Settings = field(default_factory=Settings)
     options: PoolOptions = NO_OPTIONS
@@ -115,7 +115,7 @@ class _Pod:
     placed: float | None = None
     memory: int = 0
     charge: tuple[int, int] = (0, 0)
-    """What a quota counts of it, once that is known."""
+    """The amounts that a quota counts of it, once they are known."""
     cards: tuple[str, ...] = ()
     why: str = ""
     refused: str = ""
@@ -123,7 +123,7 @@ class _Pod:
 
 
 class VirtualCluster:
-    """One replay. `run` gives what became of the pods."""
+    """One replay. `run` returns the outcome of the pods."""
 
     def __init__(self, window: DemandWindow, choices: ClusterChoices) -> None:
         self._window = window
@@ -472,7 +472,7 @@ def _ran(demand: PodDemand) -> float | None:
 
 
 def _charge(stored: JSON) -> tuple[int, int]:
-    """What a quota counts of a stored pod: bytes and percent of cores over all app containers."""
+    """The amounts that a quota counts of a stored pod: bytes and percent of cores over all app containers."""
     memory = cores = 0
     for container in (stored.get("spec") or {}).get("containers") or ():
         limits = (container.get("resources") or {}).get("limits") or {}

@@ -68,14 +68,14 @@ class PodDemand:
 
     @property
     def besides(self) -> list[int] | None:
-        """What a pod without a GPU takes of its node; None of one that asks for a GPU."""
+        """The resources that a pod without a GPU takes of its node; None for a pod that requests a GPU."""
         found = self.pod.get(PLAIN)
         fits = isinstance(found, list) and len(found) == 3 and all(isinstance(each, int) for each in found)
         return found if fits else ([0, 0, 0] if PLAIN in self.pod else None)
 
     @property
     def workload(self) -> tuple[str, str]:
-        """Kind and name of what made it."""
+        """Kind and name of its creator."""
         owner = self.pod.get("owner")
         return (str(owner[0]), str(owner[1])) if isinstance(owner, list) and len(owner) == 2 else ("Pod", self.name)
 
@@ -83,7 +83,7 @@ class PodDemand:
 @dataclass(frozen=True, slots=True)
 class DemandWindow:
     """
-    What was recorded between `begin` and `end`. `nodes`: `NodeSeen` and `NodeGone` in the order of their times.
+    The records between `begin` and `end`. `nodes`: `NodeSeen` and `NodeGone` in the order of their times.
     `paused`: seconds in which no recorder ran. `left_out`: pods that were not recorded, by namespace. `unread`: lines
     that could not be read.
     """
@@ -125,7 +125,7 @@ class _Reading:
 
 
 def demand_of(lines: Iterable[str], *, most: int = MOST_PODS) -> DemandWindow:
-    """What a recording says about at most this many pods. Never raises for the content of its lines."""
+    """The demand of a recording, of at most this many pods. Never raises for the content of its lines."""
     reading = _Reading(most)
     for line in lines:
         record = decode(line)
@@ -209,7 +209,7 @@ def _pod_seen(reading: _Reading, record: PodSeen) -> None:
 
 
 def _listed(reading: _Reading, at: float) -> None:
-    """What was there before the recorder began again, and was not listed since, is gone."""
+    """Objects from before the recorder began again that were not listed since are gone."""
     for uid in sorted(reading.before):
         _ended(reading, uid, at, LOST)
     for name in sorted(reading.nodes_before):

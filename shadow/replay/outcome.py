@@ -27,7 +27,7 @@ class PodFate:
 @dataclass(frozen=True, slots=True)
 class CardUse:
     """
-    How many cards there were and how many of them were in use, over time: the mean, the 95th percentile, the most.
+    The number of cards and of those in use, over time: the mean, the 95th percentile, the most.
     """
 
     cards: float = 0.0
@@ -40,7 +40,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """A replay's result, or what really happened. `faults`: pods that could not be replayed because of an internal
+    """A replay's result, or the actual outcome. `faults`: pods that could not be replayed because of an internal
     error."""
 
     pods: Mapping[str, PodFate]

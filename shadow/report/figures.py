@@ -1,5 +1,5 @@
 """
-The report of a recording: what happened, what would have happened, and what differs. Values only; `text` prints them.
+The report of a recording: the actual outcome, the replayed one, and the difference. Values only; `text` prints them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shadow.replay.demand import DemandWindow, PodDemand
 from shadow.replay.outcome import CardUse, Fates, PodFate, percentile
 
 SOON = 5.0
-"""Seconds up to which a pod counts as placed at once: a scheduler takes a moment."""
+"""Seconds within which a pod counts as placed at once, because a scheduler takes a moment."""
 MOST_NAMED = 20
 """Pods that would have waited that are named, the longest first."""
 

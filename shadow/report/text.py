@@ -173,7 +173,7 @@ def _refused(found: ShadowReport) -> list[str]:
 
 
 def _limits(found: ShadowReport) -> list[str]:
-    """What the reader must know about the origin of the figures."""
+    """Notes for the reader about the origin of the figures."""
     lines = [
         "Pods that existed when the recording began are placed again, and do not count as created. Volumes, labels of "
         "namespaces and pods on nodes without cards are not recorded; no pod is evicted.",

@@ -24,5 +24,5 @@ def reserves(pod: Mapping[str, Any]) -> bool:
 
 
 def held_by(pod: Mapping[str, Any]) -> Parts:
-    """What a pod holds; none where it holds nothing, or has no node."""
+    """A pod's parts of cards; none where it holds nothing, or has no node."""
     return next((found for each in SYSTEMS if (found := each.held(pod))), ())

@@ -1,5 +1,5 @@
 """
-What is seen of the cards of a node and of the pods on them, for any system that shares cards.
+The cards of a node and the pods on them, for any system that shares cards.
 
 Every text here comes from annotations and labels, which anyone with the right to edit nodes or pods may have written.
 So readers bound what they take, and leave out what they cannot read. Pure.
@@ -44,7 +44,7 @@ class SeenCard:
 @dataclass(frozen=True, slots=True)
 class HeldPart:
     """
-    What a pod holds of one card. `uuid`: empty where its system does not say which card. `memory`: bytes; where they
+    A pod's part of one card. `uuid`: empty where its system does not report which card. `memory`: bytes; where they
     are 0, `percent` of the card's memory, and where both are, one replica of a card that is time-sliced.
     """
 

@@ -2,8 +2,8 @@
 NVIDIA's device plugin, which gives out whole cards or, with time slicing, replicas of them; KAI-Scheduler shares cards
 on top of it.
 
-A Node's cards are read from its capacity and from the labels of GPU feature discovery. The API server does not say
-which card of its node a pod has: the kubelet chooses it. So pods hold a number of cards or replicas, and UUIDs are made
+A Node's cards are read from its capacity and from the labels of GPU feature discovery. The API server does not have
+a pod's card, because the kubelet chooses it. So pods hold a number of cards or replicas, and UUIDs are made
 up. With KAI, pods that share a card have one group in common, which stands for the card.
 """
 
@@ -36,7 +36,7 @@ _COUNT, _MEMORY, _PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gpu.memory", "nv
 _REPLICAS = "nvidia.com/gpu.replicas"
 _MOST_REPLICAS = 1_024
 _SHARED = "-SHARED"
-"""What GPU feature discovery appends to the model of a card that is time-sliced."""
+"""The suffix that GPU feature discovery appends to the model of a card that is time-sliced."""
 _GROUP, _GROUPS = "runai-gpu-group", "runai-gpu-group."
 """Labels of KAI: the pods with one group on a node share a card; with several cards there is a label for each."""
 _RESERVATIONS = frozenset(("kai-resource-reservation", "runai-reservation", "kai-scale-adjust"))

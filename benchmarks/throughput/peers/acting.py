@@ -1,7 +1,7 @@
 """
-What is played of a peer's node agents, since no kubelet runs: a few threads react to each change of a collection.
+Plays the parts of a peer's node agents, since no kubelet runs: a few threads react to each change of a collection.
 
-It works in the benchmark's own process, so that its time is not counted: only what the API server works for it.
+It works in the benchmark's own process, so that its time is not counted: only the API server's work for it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ JSON = dict[str, Any]
 Work = Callable[[], None]
 React = Callable[[str, JSON], Work | None]
 """
-Gets what happened to an object, as a watch says it, and the object; one change after the other. Returns what is to be
-done, which others do meanwhile. What is listed counts as ADDED, and what is not listed any more as DELETED.
+Gets the type of a watch's event and the object, one change after the other. Returns work, which other threads do
+meanwhile. A listed object counts as ADDED, and one that is not listed any more as DELETED.
 """
 
 
 class Client(Protocol):
-    """What those who play call of the API server."""
+    """The calls of the players to the API server."""
 
     def get(self, path: str) -> JSON: ...
 
@@ -34,7 +34,7 @@ class Client(Protocol):
 
 
 class Watched(Protocol):
-    """What is called of it to follow a collection."""
+    """The calls to the API server that follow a collection."""
 
     def list(self, path: str) -> Listing: ...
 
@@ -51,7 +51,7 @@ _SECONDS, _PAUSE = 300, 0.5
 @contextlib.contextmanager
 def reacting(kube: Watched, path: str, react: React, *, workers: int = _WORKERS) -> Iterator[None]:
     """
-    Meanwhile `react` is called with each change of this collection. What it returns is done by so many threads.
+    Meanwhile `react` is called with each change of this collection. So many threads do the work that it returns.
 
     An object can be seen twice. An error of the API server ends that one piece of work.
     """

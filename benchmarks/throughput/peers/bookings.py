@@ -1,7 +1,7 @@
 """
-The one checker for all sides: what is booked on each card, and which cards are overcommitted.
+The one checker for all sides: the bookings of each card, and the overcommitted cards.
 
-Pure. It trusts no side's own accounts: a side tells only what its stored objects give each pod that has a node.
+Pure. It trusts no side's own accounts: a side reports only the cards that its stored objects give each pod with a node.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Card = tuple[str, str]
-"""A node, and what tells its cards apart, such as an index or a UUID."""
+"""A node, and the key of one of its cards, such as an index or a UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
     """
-    What a pod that has a node was given there: `memory` of a card, in bytes.
+    A booking of a pod that has a node: `memory` of a card there, in bytes.
 
     `card` is empty where the pod has a node and no card is written anywhere. A pod with several cards has several.
     """
@@ -28,7 +28,7 @@ class Booking:
 
 
 def overcommitted(bookings: Iterable[Booking], size: int) -> Mapping[Card, int]:
-    """The cards on which more than `size` bytes are booked, and how much that is."""
+    """The cards on which more than `size` bytes are booked, with the booked bytes."""
     booked: dict[Card, int] = {}
     for each in bookings:
         if each.card:

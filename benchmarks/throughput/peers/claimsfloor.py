@@ -1,10 +1,10 @@
 """
-The least that a share by a ResourceClaim costs where something else than kube-scheduler chooses the card.
+The least cost of a share by a ResourceClaim if another program than kube-scheduler chooses the card.
 
-A pod waits behind a gate, and kube-controller-manager makes its claim of a template. Then somebody writes the claim's
-finalizer, its allocation with the reservation, and one patch to the pod that takes the gate off and pins it. That
-somebody is played: he takes one node after the other, and his own time is not counted. No webhook looks at the pod, and
-nothing is said to its author.
+A pod waits behind a gate, and kube-controller-manager makes its claim from a template. Then an allocator writes the
+claim's finalizer, its allocation with the reservation, and one patch that removes the pod's gate and pins the pod. The
+benchmark plays that allocator: it takes one node after the other, and its own time is not counted. No webhook looks at
+the pod, and its author gets no message.
 """
 
 from __future__ import annotations

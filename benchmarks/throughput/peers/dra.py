@@ -121,7 +121,7 @@ def _booked(kube: Kube, namespace: str) -> Sequence[Booking]:
 
 def bookings(pods: Sequence[JSON], claims: Sequence[JSON]) -> list[Booking]:
     """
-    What pods with a node hold by their claims.
+    The holdings of pods with a node, by their claims.
 
     A deleted pod's claim counts until its allocation is taken back, since kube-scheduler counts it that long too; but
     only the claims of the pods in `pods` do.
@@ -139,7 +139,7 @@ def bookings(pods: Sequence[JSON], claims: Sequence[JSON]) -> list[Booking]:
 
 
 def _memory(result: JSON) -> int:
-    """What a result consumes of its device: all of it, where nothing is said."""
+    """The part of its device that a result consumes: all of it, where none is stated."""
     consumed = (result.get("consumedCapacity") or {}).get("memory")
     return CARD if consumed is None else quantity.integer(consumed)
 

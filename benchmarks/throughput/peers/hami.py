@@ -39,7 +39,7 @@ NODE, ALLOCATED = "hami.io/vgpu-node", "hami.io/vgpu-devices-allocated"
 _TO_ALLOCATE, PHASE = "hami.io/vgpu-devices-to-allocate", "hami.io/bind-phase"
 _REGISTER, LOCK = "hami.io/node-nvidia-register", "hami.io/mutex.lock"
 _HANDSHAKES = ("", "-biren", "-va", "-dcu", "-xpu")
-"""Ends of the annotations by which the scheduler asks the agents of each maker whether they live."""
+"""Ends of the annotations by which the scheduler checks whether the agents of each vendor are alive."""
 _COUNT, _MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 _OTHERS = ("nvidia.com/gpucores", "nvidia.com/gpumem-percentage", "nvidia.com/priority")
 _SCHEDULER, _WEBHOOK, _OWN = "hami-scheduler", "hami-webhook", "hami-kube-scheduler"
@@ -54,7 +54,7 @@ _TRIES, _AGAIN = 5, 0.1
 
 
 def dress(node: JSON) -> None:
-    """What its device plugin reports, and the handshakes as a scheduler leaves them that has run for a while."""
+    """The reports of its device plugin, and the handshakes of a scheduler that has run for a while."""
     metadata = node["metadata"]
     metadata.setdefault("labels", {})["gpu"] = "on"
     annotations = metadata.setdefault("annotations", {})
@@ -271,7 +271,7 @@ def _annotations(stored: JSON) -> Mapping[str, str]:
 
 
 def known(pod: JSON) -> str:
-    """What is written before the pod is bound may still change, when its node is locked by another pod."""
+    """The annotations may still change before the pod is bound, when its node is locked by another pod."""
     written = ALLOCATED in _annotations(pod) and pod["spec"].get("nodeName")
     return str(pod["metadata"]["name"]) if written else ""
 
@@ -283,7 +283,7 @@ def _booked(kube: Kube, namespace: str) -> Sequence[Booking]:
 
 def bookings(pod: JSON) -> list[Booking]:
     """
-    What a pod with a node holds, from `UUID,NVIDIA,MiB,cores:` for each card and `;` after each container.
+    The holdings of a pod with a node, from `UUID,NVIDIA,MiB,cores:` for each card and `;` after each container.
 
     A pod that is on another node than its cards has none. Raises ValueError for an annotation that cannot be read.
     """

@@ -81,7 +81,7 @@ _TIMEOUT = 120.0
 
 
 def dress(node: JSON) -> None:
-    """What NVIDIA's device plugin and its feature discovery report."""
+    """The reports of NVIDIA's device plugin and its feature discovery."""
     labels = node["metadata"].setdefault("labels", {})
     labels |= {
         "nvidia.com/gpu.count": str(CARDS),
@@ -120,7 +120,7 @@ def _create(host: Host) -> None:
 
 
 def _objects() -> Iterator[tuple[str, JSON]]:
-    """What its chart installs alongside its programs, each with the path of its collection."""
+    """The objects that its chart installs alongside its programs, each with the path of its collection."""
     for namespace in (RESERVATIONS, _OWN, _SCALING):
         yield paths.path("v1", "namespaces"), _object("v1", "Namespace", namespace)
     yield paths.path("v1", "serviceaccounts", RESERVATIONS), _object("v1", "ServiceAccount", RESERVATIONS)
@@ -148,7 +148,7 @@ def _mount(host: Host) -> None:
 
 
 def _unlimited(parent: str) -> JSON:
-    """A queue that may have all there is."""
+    """A queue without limits."""
     unlimited = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
     resources = {resource: unlimited for resource in ("cpu", "gpu", "memory")}
     return {"resources": resources, **({"parentQueue": parent} if parent else {})}
@@ -215,7 +215,7 @@ def _scheduler_flags(host: Host) -> list[str]:
 
 
 def _configuration() -> JSON:
-    """What the operator makes of its default shard, which packs nodes and cards."""
+    """The operator's configuration for its default shard, which packs nodes and cards."""
     packed = {"name": "nodeplacement", "arguments": {"gpu": "binpack", "cpu": "binpack"}}
     plugins = [*({"name": name} for name in _PLUGINS), packed, {"name": "gpusharingorder"}]
     return {"actions": _ACTIONS, "tiers": [{"plugins": plugins}]}
@@ -292,7 +292,7 @@ _REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": 
 
 
 class Cards:
-    """Which pod holds which card of each node, as kubelets know it."""
+    """The holder of each node's cards, as kubelets know it."""
 
     def __init__(self, kube: acting.Client) -> None:
         self._kube = kube
@@ -341,7 +341,7 @@ def _labels(stored: JSON) -> Mapping[str, str]:
 
 
 def known(pod: JSON) -> str:
-    """The binder labels a pod with its group once the pod that holds the group's card has told its UUID."""
+    """The binder labels a pod with its group once the pod that holds the group's card has reported its UUID."""
     return str(pod["metadata"]["name"]) if GROUP in _labels(pod) and pod["spec"].get("nodeName") else ""
 
 
@@ -352,7 +352,7 @@ def _booked(kube: Kube, namespace: str) -> Sequence[Booking]:
 
 def bookings(pods: Iterable[JSON], holders: Iterable[JSON]) -> list[Booking]:
     """
-    What pods with a node hold of the card that is held for their group.
+    The holdings of pods with a node on the card that is held for their group.
 
     A pod has no card where nothing holds one for its group on its own node. Where several pods hold cards for one
     group, it counts on the first by name. Raises ValueError for memory that is no number of MiB.

@@ -1,4 +1,4 @@
-"""What peers start of Kubernetes' own: kube-scheduler as it is, and single controllers."""
+"""Kubernetes' own programs that peers start: the unchanged kube-scheduler, and single controllers."""
 
 from __future__ import annotations
 

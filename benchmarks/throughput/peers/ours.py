@@ -1,6 +1,6 @@
 """
-Our own sides, read as any peer is: what the annotation of a stored pod gives it. And what the side by ResourceClaims
-needs besides: a template, and kube-controller-manager's controller of claims.
+Our own sides, read as any peer is, from the annotation of a stored pod. And the other needs of the side by
+ResourceClaims: a template, and kube-controller-manager's controller of claims.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _booked(kube: Kube, namespace: str) -> Sequence[Booking]:
 
 
 def bookings(pod: JSON) -> list[Booking]:
-    """What a pod with a node holds. Raises `Malformed` for an annotation that cannot be read."""
+    """The holdings of a pod with a node. Raises `Malformed` for an annotation that cannot be read."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     text = _annotations(pod).get(names.ALLOCATION)
     if text is None:
@@ -54,7 +54,7 @@ _TEMPLATE, _NAME = "share", "gpu"
 
 
 def serve_claims(host: Host) -> Mapping[str, Program]:
-    """Let pods of the namespace ask by the template, and start what makes their claims."""
+    """Let pods of the namespace request by the template, and start the controller that makes their claims."""
     labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
     host.kube.patch_merge(paths.namespaces(host.namespace), labels)
     controllers = kubernetes.controllers(host, "resourceclaim-controller")
@@ -73,7 +73,7 @@ def _template() -> JSON:
 
 
 def name_claim(pod: JSON) -> None:
-    """Have a pod ask by the template, in place."""
+    """Change a pod in place so that it requests by the template."""
     spec = pod["spec"]
     spec["resourceClaims"] = [{"name": _NAME, "resourceClaimTemplateName": _TEMPLATE}]
     spec["containers"][0]["resources"]["claims"] = [{"name": _NAME}]

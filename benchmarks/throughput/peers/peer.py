@@ -1,5 +1,5 @@
 """
-What a side is that is not ours: a value that says how it runs on a control plane of its own, and how it is read.
+A side that is not ours: a value that defines how it runs on a control plane of its own, and how it is read.
 
 A peer is one module of this package with a constant `PEER`, and a line in `table.py`. None of its code is here: its
 programs are found on the machine.
@@ -80,7 +80,7 @@ class Host:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """
-    How a side's stored objects tell which card a pod has.
+    How a side's stored objects show a pod's card.
 
     `shown(namespace)` is the path of the collection to watch. `known(object)` is the name of the pod whose card this
     object of it shows, empty where it shows none yet. `booked(kube, namespace)` lists what all pods there hold that

@@ -18,7 +18,7 @@ _TIMEOUT, _EVERY = 180.0, 0.2
 
 
 def made(asks: Callable[[JSON], None]) -> JSON:
-    """A pod that asks for what a peer's pods ask for."""
+    """A pod with the requests of a peer's pods."""
     container = {"name": "main", "image": "registry.example/bench:1", "resources": {}}
     pod: JSON = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _NAME}, "spec": {"containers": [container]}}
     asks(pod)
@@ -26,7 +26,7 @@ def made(asks: Callable[[JSON], None]) -> JSON:
 
 
 def admitted(host: Host, asks: Callable[[JSON], None], by: Callable[[JSON], bool], programs: Programs) -> None:
-    """Wait until the API server calls the peer's webhook, which `by` tells from a pod. Raises `NotInTime`."""
+    """Wait until the API server calls the peer's webhook, which `by` detects from a pod. Raises `NotInTime`."""
 
     def called() -> bool:
         try:

@@ -141,7 +141,7 @@ def counts_percent(_: View, job: JSON) -> bool:
 
 
 def no_pool(view: View, _: JSON) -> bool:
-    """No autoscaler is asked for nodes: that part is not installed, or no pool says what a new node has."""
+    """Nodes are requested from no autoscaler: that part is not installed, or no pool describes its new nodes."""
     options, settings = view.options, view.settings()
     if not installed(view.facts) or options is None or settings is None:
         return False
@@ -149,7 +149,7 @@ def no_pool(view: View, _: JSON) -> bool:
 
 
 def no_placeholders(view: View, _: JSON) -> bool:
-    """Nodes are asked for by an object that the autoscaler does not serve."""
+    """Nodes are requested by an object that the autoscaler does not serve."""
     served, settings = "provisioningrequests.autoscaling.x-k8s.io" in view.facts.programs.served, view.settings() or {}
     asks = settings.get("provisioning-enabled") == "true" and settings.get("provisioning-placeholders") != "true"
     return bool(installed(view.facts)) and asks and not served

@@ -1,7 +1,7 @@
 """
-Reads which of the programs run, and what their traps are about, with the user's own rights.
+Reads which of the programs run, and the objects that their traps concern, with the user's own rights.
 
-Two lists of workloads in any cluster. Objects of a program are listed only where the API server serves its kind.
+It lists two kinds of workloads in any cluster. It lists a program's objects only where the API server serves the kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITHOUT_PROGRAM = "autoscaling.x-k8s.io"
 
 
 def read(kube: Kube) -> Programs:
-    """What is served and what runs. Raises no errors of the API server: what cannot be read is an `Unseen`."""
+    """The served kinds and the running programs. Raises no errors of the API server; an unreadable part is `Unseen`."""
     served = tried("read which kinds are served", lambda: _served(kube))
     if isinstance(served, Unseen):
         return Programs(unseen=served)

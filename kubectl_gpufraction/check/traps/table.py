@@ -23,11 +23,11 @@ class Trap:
     """Something that a program does to pods that wait for a share, or that prevents their share."""
 
     when: str
-    """To what it applies, as the page says it."""
+    """Where it applies, in the words of the page."""
     what: str
-    """What happens to them."""
+    """The effect on them."""
     cure: str
-    """What to set. Names are marked as code here and in the two before, which a terminal is not shown."""
+    """The cure. Names are marked as code here and in the two before; a terminal does not show the marks."""
     applies: Callable[[View, JSON], bool]
     kinds: tuple[str, ...]
     """The objects to which the condition applies: `PLURAL.GROUP`, or a word of the view."""

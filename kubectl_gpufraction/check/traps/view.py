@@ -1,5 +1,5 @@
 """
-What a trap's condition sees of the cluster: the options, ConfigMaps, and whether a template asks for a share.
+The cluster as a trap's condition sees it: the options, ConfigMaps, and whether a template requests a share.
 
 Pure. Objects are users' and may have any shape: if a condition raises, only that object is left out.
 """
@@ -18,9 +18,9 @@ from kubectl_gpufraction.cluster.unserved import is_served
 
 JSON = dict[str, Any]
 CLUSTER, PODS = "cluster", "pods"
-"""What a trap may be about in addition to the kinds that are listed for it: the cluster as a whole, and its pods."""
+"""The objects of a trap in addition to the kinds that are listed for it: the cluster as a whole, and its pods."""
 _WITHOUT_WHOLE = Options(whole_gpus=VENDOR)
-"""How templates are read by those who may not read the options: whole GPUs may be a vendor's."""
+"""How templates are read for users who may not read the options: whole GPUs may be a vendor's."""
 
 
 class View:
@@ -99,7 +99,7 @@ def is_gang(template: JSON) -> bool:
 
 
 def is_undecided(template: JSON) -> bool:
-    """Whether nothing in the template says whether its pods start together."""
+    """Whether the template does not state if its pods start together."""
     return not annotation(template, names.GANG_MINIMUM) and annotation(template, names.GANG) != gangs.ALONE
 
 
