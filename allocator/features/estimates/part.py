@@ -215,7 +215,7 @@ def outcome(told: float, by: float, started: float) -> Outcome:
 
 
 def _differs(before: Forecast, found: Forecast, now: float) -> bool:
-    """Whether the estimate is worth a write: its kind differs, or the time has passed or differs by more than a tenth."""
+    """Whether it is worth a write: its kind differs, or the time has passed or differs by more than a tenth."""
     if isinstance(before, Estimate) and isinstance(found, Estimate):
         off = abs(found.by - before.by)
         return now > words.rounded(before.by) or off > max(words.STEP, (before.by - now) / 10)
