@@ -212,9 +212,9 @@ def combined(request: PodRequest) -> FractionRequest:
 
 def joined(request: PodRequest) -> PodRequest | None:
     """
-    The pod with its containers on the same GPUs; None where that is not possible.
+    The pod with its containers on the same GPUs; None if that is not possible.
 
-    It is possible if all ask for the same number of GPUs of the same kind, in one unit, and their sum is within a GPU.
+    It is possible if all request the same number of GPUs of the same kind, in one unit, and their sum is within a GPU.
     A container with a memory limit above its request is one share that a GPU must hold, and stays one.
     """
     containers = request.containers
