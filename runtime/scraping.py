@@ -225,6 +225,6 @@ def scraping(access: str, certificates: Path | None, review: Review) -> Scraping
 
 
 def bearer(header: str) -> str:
-    """The token of an `Authorization` header; empty where it has none."""
+    """The token of an `Authorization` header; empty if it has none."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

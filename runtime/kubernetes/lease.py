@@ -94,7 +94,7 @@ class Observed:
     looked_at: float | None = None  # when the record was last read
     renewed_at: float | None = None  # when the record was renewed, on the local clock
     covers_from: float | None = None  # since when our renewals cover the time without a gap; None: another's do
-    trouble: str = ""  # what somebody else did to the Lease, for which everybody waits; empty where nobody did
+    trouble: str = ""  # what somebody else did to the Lease, for which everybody waits; empty if nobody did
 
     def leading(self, now: float) -> bool:
         """Whether our term lasts at that time of the local clock."""
@@ -105,7 +105,7 @@ class Observed:
 class Covered:
     """
     Which time this candidate answers for, in seconds before now: from the renewal that another made last until the
-    one of ours that was acknowledged last. `since` is None where another candidate renews; `until` is its renewal.
+    one of ours that was acknowledged last. `since` is None if another candidate renews; `until` is its renewal.
 
     Each renewal moves the record's renewTime on, and who wrote it answers for the time between the two. So of all
     candidates, whenever they start and end, exactly one answers for each moment up to the last renewal.
@@ -457,7 +457,7 @@ class Leader:
         return self.token() is not None
 
     def covered(self) -> Covered | None:
-        """The time that our renewals cover, or at which another's was; None where no record was seen."""
+        """The time that our renewals cover, or at which another's was; None if no record was seen."""
         observed, now = self._observed, self._clock()
         if observed.renewed_at is None:
             return None
