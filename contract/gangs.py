@@ -151,7 +151,7 @@ READERS: tuple[Callable[[JSON], _Group | None], ...] = (
 
 
 def read(pod: JSON) -> Membership | NoGang | None:
-    """The gang of a pod; None where it names none, or starts alone. The pod may be any JSON."""
+    """The gang of a pod; None if it names none, or starts alone. The pod may be any JSON."""
     group = next(filter(None, (reader(pod) for reader in READERS)), None)
     said = _annotations(pod).get(names.GANG_MINIMUM)
     if group is None:
@@ -205,7 +205,7 @@ def is_name(text: object) -> bool:
 
 
 def number(text: object) -> int | None:
-    """How many pods start together, as it is written; None where that is no such number."""
+    """How many pods start together, as it is written; None if that is no such number."""
     if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= len(str(MOST_MEMBERS)):
         return int(text) if 1 <= int(text) <= MOST_MEMBERS else None
     return None

@@ -16,7 +16,7 @@ class Level:
     """
     `name`: in annotations, GPUNodes, metrics and the containers' environment. `limits`: whether it keeps a container
     from using more memory than its limit; otherwise it finds out afterwards. `shows_share`: whether a container sees
-    its share as all of the GPU's memory; None where another level decides that. `volumes`: whether the webhook
+    its share as all of the GPU's memory; None if another level decides that. `volumes`: whether the webhook
     can bring it to a container by hostPath volumes.
     """
 

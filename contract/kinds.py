@@ -7,7 +7,7 @@ object small before it decodes the next one (`runtime.kubernetes.client`). An ob
 bytes is replaced by what `beyond` makes of it, and that is logged.
 
 Such an object never frees anything: a share stays counted, and a card that may be excluded stays excluded. So an object
-that says that something is taken is reduced to that part; one that only offers something, or asks for it, may be left
+that says that something is taken is reduced to that part; one that only offers something, or requests it, may be left
 out.
 
 `tests/unit/runtime/kubernetes/test_kinds.py` finds a list or a watch that names no row. Pure.
@@ -99,7 +99,7 @@ def identity(document: JSON) -> JSON:
 
 
 def name_of(document: JSON) -> str:
-    """`namespace/name`, or the name of what has no namespace; empty where it has none."""
+    """`namespace/name`, or the name of what has no namespace; empty if it has none."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return ""
@@ -450,7 +450,7 @@ def _text_of(parent: Any, most: int) -> JSON:
 
 
 def _claim_beyond(claim: JSON) -> JSON:
-    """A bound claim stays bound; an unbound one asks for nothing that could be read."""
+    """A bound claim stays bound; an unbound one requests nothing that could be read."""
     kept = identity(claim)
     finalizers = (claim.get("metadata") or {}).get("finalizers") or ()
     kept["metadata"]["finalizers"] = [each for each in finalizers if each == names.CLAIM_FINALIZER][:1]

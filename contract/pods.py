@@ -159,7 +159,7 @@ def _state(status: Mapping[str, Any], kept: tuple[str, ...]) -> JSON:
 
 
 def _is_resized(status: Mapping[str, Any], requested: Mapping[str, Any] | None) -> bool:
-    """Whether a container runs with, or was granted, something other than it asks for now."""
+    """Whether a container runs with, or was granted, something other than it requests now."""
     runs = status.get("resources")
     if runs is None or requested is None:
         return False
@@ -281,7 +281,7 @@ def uid(pod: Mapping[str, Any]) -> str:
 
 def version(pod: Mapping[str, Any]) -> int | None:
     """
-    The pod's resourceVersion, which says which of two states of a pod is later; None where it has none.
+    The pod's resourceVersion, which says which of two states of a pod is later; None if it has none.
 
     Versions are growing decimal numbers (Kubernetes API concepts, "Resource versions"; comparable since 1.35, and in
     every earlier release that stores its objects in etcd).
@@ -314,7 +314,7 @@ def finished(pod: Mapping[str, Any]) -> bool:
 
 
 def nominated(pod: Mapping[str, Any]) -> str:
-    """The node on which kube-scheduler makes room for the pod; empty where there is none, or once it is deleted."""
+    """The node on which kube-scheduler makes room for the pod; empty if there is none, or once it is deleted."""
     deleted = (pod.get("metadata") or {}).get("deletionTimestamp")
     return "" if deleted or gates(pod) else str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
@@ -369,7 +369,7 @@ def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
     """
     The request of an admitted pod that may have got more containers since.
 
-    As `admitted`, but only the containers in the request must agree with it; the others may ask for anything. All that
+    As `admitted`, but only the containers in the request must agree with it; the others may request anything. All that
     is held must be counted.
     """
     return _request(pod, alone=False)
@@ -474,7 +474,7 @@ def is_granted(request: PodRequest, allocation: Allocation) -> bool:
 
 
 def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
-    """The allocation annotation of a pod, valid or not; None where there is none that can be read."""
+    """The allocation annotation of a pod, valid or not; None if there is none that can be read."""
     try:
         return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
@@ -538,7 +538,7 @@ def _unread(text: object, document: Mapping[str, Any], why: str) -> UnreadShare 
 
 
 def allocation_id(pod: Mapping[str, Any]) -> str:
-    """The id of the allocation annotation of a pod, valid or not; empty where there is none."""
+    """The id of the allocation annotation of a pod, valid or not; empty if there is none."""
     allocation = carried_allocation(pod)
     return allocation.id if allocation is not None else ""
 

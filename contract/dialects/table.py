@@ -49,7 +49,7 @@ class Dialects:
         self._deprecations = tuple(deprecations)
         self._by_name = {dialect.name: dialect for dialect in self._dialects}
         self.resources = frozenset(resource for dialect in self._dialects for resource in dialect.resources)
-        """Every resource name by which a container can ask for a share."""
+        """Every resource name by which a container can request a share."""
         words = [word for dialect in self._dialects for word in dialect.glossary]
         self._known_resources = Known(self.resources)
         self._known_annotations = Known(word.name for word in words if word.on == ANNOTATION and "<" not in word.name)
@@ -74,14 +74,14 @@ class Dialects:
         return self._by_name.get(name)
 
     def detect(self, pod: Mapping[str, Any]) -> tuple[Dialect, ...]:
-        """The dialects in which the pod asks for something, in the table's order."""
+        """The dialects in which the pod requests something, in the table's order."""
         return _speaking(pod, self)
 
     def read(
         self, pod: Mapping[str, Any], options: Options = DEFAULTS, spelling: Spelling | None = None
     ) -> PodRequest | Refusal | None:
         """
-        The pod's request; None where it asks for nothing; a `Refusal` where it cannot be served as written.
+        The pod's request; None if it requests nothing; a `Refusal` where it cannot be served as written.
 
         `spelling` bounds and counts the comparisons of misspelt names.
         """
@@ -189,8 +189,8 @@ class Dialects:
         """
         The request of a pod that was admitted before with the request `earlier`, and got more containers since.
 
-        The added containers are read in the dialect of the earlier ones, and both make one request. None where no
-        container asks for anything new; a `Refusal` for another dialect, and for a new amount in a container that has
+        The added containers are read in the dialect of the earlier ones, and both make one request. None if no
+        container requests anything new; a `Refusal` for another dialect, and for a new amount in a container that has
         its share.
         """
         try:
@@ -218,7 +218,7 @@ class Dialects:
             return _naming(refused.refusal, context, ranged)
 
     def _not_alike(self, container: ContainerReader, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
-        """Why a container's new amounts cannot be joined with the earlier request; None where they can."""
+        """Why a container's new amounts cannot be joined with the earlier request; None if they can."""
         was = self.named(earlier.dialect)
         title = was.title if was is not None else earlier.dialect
         for resource in sorted(name for name in set(container.names()) if name in self.resources):
@@ -246,7 +246,7 @@ class Dialects:
         )
 
     def render(self, pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, now_ns: int) -> Rendering:
-        """The allocation in the names of the request's dialect; empty where that dialect is unknown here."""
+        """The allocation in the names of the request's dialect; empty if that dialect is unknown here."""
         dialect = self.named(request.dialect)
         if dialect is None:
             return Rendering()
@@ -294,7 +294,7 @@ class Dialects:
         return resource in self.resources or resource in _ACCOUNTING
 
     def others_only(self, found: needs.PodNeeds) -> needs.PodNeeds:
-        """The needs of a pod that is not admitted yet, without the resources by which it asks for its share."""
+        """The needs of a pod that is not admitted yet, without the resources by which it requests its share."""
         scalars = found.compute.scalars
         if not scalars or not any(self.ours(name) for name, _ in scalars):
             return found
@@ -303,7 +303,7 @@ class Dialects:
 
     def misspelt(self, pod: Mapping[str, Any], spelling: Spelling | None = None) -> tuple[Refusal, ...]:
         """
-        A refusal for each of the first misspelt resources of a pod that asks for no share; the caller may only warn.
+        A refusal for each of the first misspelt resources of a pod that requests no share; the caller may only warn.
 
         The last one is of our own domain, if there is any of it.
         """
@@ -350,7 +350,7 @@ class Dialects:
 
 
 def _speaking(pod: Mapping[str, Any], dialects: Iterable[Dialect]) -> tuple[Dialect, ...]:
-    """Those of the dialects in which the pod asks for something."""
+    """Those of the dialects in which the pod requests something."""
     resources, annotations = _resources_of(pod), PodReader(pod, DEFAULTS).annotations.keys()
     return tuple(
         dialect

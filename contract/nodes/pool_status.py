@@ -21,12 +21,12 @@ FRESHENED = 60.0
 
 State = Literal["", "asked", "coming", "not-asked", "paused", "full", "idle-node", "unknown"]
 """
-The state of a pool, the first that applies: it could not be asked; it gave nothing and is not asked for a while; nodes
+The state of a pool, the first that applies: it could not be asked; it gave nothing and is not requested a while; nodes
 are requested; nodes exist and are not ready; an idle node does not serve the waiting pods; it has as many nodes as it
 may have and pods wait; too little is known about its nodes. Empty: nothing.
 """
 BLOCKED: tuple[State, ...] = ("not-asked", "paused", "full", "idle-node", "unknown")
-"""States in which the allocator asks for no node of the pool, even if pods wait for one."""
+"""States in which the allocator requests no node of the pool, even if pods wait for one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class RepeatedGpu:
 
 
 def to_text(found: Iterable[RepeatedGpu]) -> str:
-    """The annotation; empty where no card is repeated."""
+    """The annotation; empty if no card is repeated."""
     noted = sorted(found)[:MOST_NOTED]
     return ",".join(f"{each.uuid} {each.other} {_CLOSED if each.closed else _OPEN}" for each in noted)
 

@@ -18,7 +18,7 @@ _MOST_TEXT = 64 << 10
 
 
 def annotation(reservations: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The annotation for these pairs of a node and a pod's uid; empty where there are none."""
+    """The annotation for these pairs of a node and a pod's uid; empty if there are none."""
     found: dict[str, list[str]] = {}
     for node, uid in sorted(set(reservations)):
         found.setdefault(node, []).append(uid)
