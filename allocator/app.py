@@ -296,7 +296,7 @@ def _all_of(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
 
 
 def _new_nodes_within(parts: Iterable[Built]) -> float | None:
-    """Seconds that a new node may take, where a feature asks for nodes."""
+    """Seconds that a new node may take, where a feature requests nodes."""
     found = (part.feature.nodes_within(part.chosen) for part in parts if part.feature.nodes_within is not None)
     return next(found, None)
 

@@ -4,7 +4,7 @@ Places for pods that start together, on a trial: all of them or none.
 Each pod goes where the engine puts it, with the earlier ones counted. What is left for the last pod depends on where
 the first ones went. If they do not all fit, other ways are tried: the largest pods first, and then a search that takes
 back one placement after the other and puts the pod on another card or node. The search is bounded (`STEPS`), so it may
-miss a way. If all pods ask for one share of the same kind, the first answer is final, and nothing is searched.
+miss a way. If all pods request one share of the same kind, the first answer is final, and nothing is searched.
 
 Pure: the caller owns the trial.
 """
@@ -92,7 +92,7 @@ def _in_order(
 
 def _is_conclusive(trial: Trial, members: Sequence[Member]) -> bool:
     """
-    Whether another way would place no more of them: each asks for the same share of one card, so the order makes no
+    Whether another way would place no more of them: each requests the same share of one card, so the order makes no
     difference for a card, and no other pod matters.
     """
     one = members[0].ask

@@ -207,7 +207,7 @@ class Cache:
         self._joining: dict[str, tuple[str, Amounts]] = {}
         """Pods of the queue that wait until Kubernetes has room on a node for a share that other pods have: by uid."""
         self._stale: set[str] | None = None
-        """Nodes that changed since `hold`; None where every state is what it should be."""
+        """Nodes that changed since `hold`; None if every state is what it should be."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -400,7 +400,7 @@ class Cache:
         return self._refresh(name)
 
     def offered(self, name: str) -> frozenset[str]:
-        """The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node."""
+        """The resources by which NVIDIA's own plugin hands out GPUs on a node; none if there is no such node."""
         facts = self._facts.get(name)
         return facts.vendors if facts is not None else frozenset()
 

@@ -1,7 +1,7 @@
 """
 The pools that may get nodes, for answers to pods: which of them would serve a pod that no node serves now.
 
-Pure. Must not: ask for a node, or say when one comes.
+Pure. Must not: request a node, or say when one comes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class DeclaredPools:
     def smallest_accepted(self, fraction: FractionRequest, engine: Engine) -> int:
         """
         Usable bytes of the smallest GPU that the share accepts, of the engine's nodes and of those that may come; 0
-        where there is none.
+        if there is none.
 
         A GPU that was only declared counts for less than declared: what is counted for a pod cannot change once it is
         stored, and a kubelet refuses a pod for which more is counted than its node has.

@@ -59,7 +59,7 @@ class IdleShares:
         self._nodes.pop(node, None)
 
     def lasted(self, pod: AllocatedPod, now: float) -> float | None:
-        """Seconds for which the pod has computed nothing; None where it computes, or where that is not known."""
+        """Seconds for which the pod has computed nothing; None if it computes, or where that is not known."""
         seen = self._nodes.get(pod.node)
         lasted = seen.report.lasted(pod.uid) if seen is not None else None
         if seen is None or lasted is None or now - seen.came > SILENT:
@@ -67,7 +67,7 @@ class IdleShares:
         return lasted + (now - seen.came if seen.fresh else 0.0)
 
     def since(self, pod: AllocatedPod) -> int | None:
-        """Since when the pod computes nothing, by its node's clock; None where it computes, or that is not known."""
+        """Since when the pod computes nothing, by its node's clock; None if it computes, or that is not known."""
         seen = self._nodes.get(pod.node)
         return seen.report.shares.get(pod.uid) if seen is not None else None
 

@@ -76,14 +76,14 @@ class WaitingPod(NamedTuple):
     """What is read of a pod behind our gate."""
 
     request: PodRequest | None
-    """None where the pod cannot be placed as it is; `unreadable` says why."""
+    """None if the pod cannot be placed as it is; `unreadable` says why."""
     needs: PodNeeds
     outline: JSON
     foreign: tuple[str, ...] = ()
     """Other systems' gates."""
     unreadable: str = ""
     size: int = 0
-    """Bytes that are kept of it, without what it asks for; and the bytes of what it asks for."""
+    """Bytes that are kept of it, without what it requests; and the bytes of what it requests."""
     request_size: int = 0
 
 
@@ -115,7 +115,7 @@ class PodInfo(NamedTuple):
     """What its own condition says."""
     priority: int
     created: float
-    """Seconds since 1970; 0 where the pod does not say."""
+    """Seconds since 1970; 0 if the pod does not say."""
     owner: str = ""
     """uid of the controller that will make another in its place; empty without one."""
     daemon: bool = False
@@ -169,7 +169,7 @@ class PodInfo(NamedTuple):
     """The shares of all members of its gang, as text, where it was placed first; also once it is finished."""
     starting: float | None = None
     """
-    Of a pod with a share that starts alone and is starting: since when, in seconds since 1970; 0 where it does not say.
+    Of a pod with a share that starts alone and is starting: since when, in seconds since 1970; 0 if it does not say.
     """
 
 
@@ -202,7 +202,7 @@ def pod_event(pod: Mapping[str, Any], trim: Callable[[JSON], JSON] | None = None
 
 
 def named(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """uid and `namespace/name` of a pod that may be damaged in any way; empty where it has none."""
+    """uid and `namespace/name` of a pod that may be damaged in any way; empty if it has none."""
     try:
         return pods.uid(pod), pods.key(pod)
     except Exception:
@@ -346,7 +346,7 @@ def _daemon(metadata: Mapping[str, Any]) -> bool:
 
 
 def stands(pod: Mapping[str, Any]) -> LastReported | None:
-    """What the pod's own condition says; None where it has none."""
+    """What the pod's own condition says; None if it has none."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == names.ALLOCATED_CONDITION:
             message = str(each.get("message", ""))

@@ -61,7 +61,7 @@ class StartingPods:
         return not before.overdue
 
     def on(self, node: str) -> Mapping[str, int]:
-        """How many pods close each GPU of a node, by UUID; none where no pod does."""
+        """How many pods close each GPU of a node, by UUID; none if no pod does."""
         pods = self._by_node.get(node)
         return Counter(gpu for pod in pods.values() if not pod.overdue for gpu in pod.gpus) if pods else {}
 

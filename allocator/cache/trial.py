@@ -104,7 +104,7 @@ class Trial:
         return self._neighbourhood().refused(rules, needs, self._nodes.values())
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
-        """Why the pod could not be on a new node that is like `empty`; None where it could."""
+        """Why the pod could not be on a new node that is like `empty`; None if it could."""
         return self._neighbourhood().refused_if_new(rules, needs, empty) if self.concerns(rules) else None
 
     # -- changes --------------------------------------------------------------------------------------------------

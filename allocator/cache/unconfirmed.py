@@ -75,7 +75,7 @@ class Unconfirmed:
             del self._ended[next(iter(self._ended))]
 
     def why_stored_first(self, wanted: Wanted, held: Iterable[Reservation], gpus: int, sharers: int, now: float) -> str:
-        """Why this pod must be stored first; empty where it need not. `held`: all reservations of admissions."""
+        """Why this pod must be stored first; empty if it need not. `held`: all reservations of admissions."""
         if not self._most:
             return ""
         everybody = [(namespace_of(each), each) for each in held]

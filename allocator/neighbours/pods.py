@@ -1,7 +1,7 @@
 """
 The cluster as filters see it that look beyond one node: pods, namespaces and volumes.
 
-All pods on nodes count, those that ask for no GPU too. Pods that are alike are kept once and counted by node, so a
+All pods on nodes count, those that request no GPU too. Pods that are alike are kept once and counted by node, so a
 Deployment costs one entry however many replicas it has. A share that was decided a moment ago counts at its node before
 its pod is seen there, as kube-scheduler counts what it has assumed. Pure; not thread-safe: one owner calls it.
 """
@@ -217,7 +217,7 @@ class Neighbours:
         return extended_resources(self.devices.objects()) if on else frozenset()
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Prefer | None:
-        """How much the pod prefers nodes; None where neither it nor any other pod or node makes a difference."""
+        """How much the pod prefers nodes; None if neither it nor any other pod or node makes a difference."""
         return self._there.preference(self.with_defaults(rules), needs)
 
     def with_defaults(self, rules: PodRules) -> PodRules:
@@ -234,7 +234,7 @@ class Neighbours:
         return self._there.cluster(rules)
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
-        """Why the pod could not be on a new node that is like `empty`; None where it could."""
+        """Why the pod could not be on a new node that is like `empty`; None if it could."""
         self._read(rules)
         return self._there.refused_if_new(self.with_defaults(rules), needs, empty)
 

@@ -42,7 +42,7 @@ READS = 8
 
 @dataclass(frozen=True, slots=True)
 class PodCost:
-    """Bytes of a waiting pod: its own, and those of what it asks for, which equal pods of its namespace share."""
+    """Bytes of a waiting pod: its own, and those of what it requests, which equal pods of its namespace share."""
 
     own: int
     request: int
@@ -50,7 +50,7 @@ class PodCost:
 
     @property
     def alone(self) -> int:
-        """Bytes of the pod where no other one asks for the same."""
+        """Bytes of the pod where no other one requests the same."""
         return self.own + self.request
 
 
@@ -264,7 +264,7 @@ class Parking:
         return parked
 
     def _last(self, home: _Namespace) -> str:
-        """The last in the order that may go; empty where none may."""
+        """The last in the order that may go; empty if none may."""
         if len(home.kept) < 2:
             return ""
         return next((order[-1] for order in reversed(home.order) if not self._stays(order[-1])), "")

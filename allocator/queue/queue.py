@@ -101,7 +101,7 @@ class Unreadable:
 
 
 class Shared(Generic[T]):
-    """One value for all that are equal, while one of them is in use: pods of one Deployment ask for the same."""
+    """One value for all that are equal, while one of them is in use: pods of one Deployment request the same."""
 
     def __init__(self) -> None:
         self._used: dict[T, _Users[T]] = {}
@@ -136,7 +136,7 @@ class SchedulingQueue:
 
     def __init__(self, parking: Parking | None = None) -> None:
         self.reads_gangs = False
-        """Whether pods that ask for it start together; otherwise each of them is placed by itself."""
+        """Whether pods that request it start together; otherwise each of them is placed by itself."""
         self.parking = parking or Parking()
         """Who of the waiting pods is known by name only."""
         self._turns: set[str] = set()
@@ -201,7 +201,7 @@ class SchedulingQueue:
         self.parking.tried(uid)
 
     def put(self, pod: PodInfo) -> bool:
-        """A pod is new or changed. True if it joined the queue or left it, or asks for something else now."""
+        """A pod is new or changed. True if it joined the queue or left it, or requests something else now."""
         uid, waiting = pod.uid, pod.waiting
         if waiting is None:
             return self.drop(uid)

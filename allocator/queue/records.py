@@ -72,7 +72,7 @@ class StatusUpdate:
     reason: str
     """Made fit to be shown, and bounded, because it contains other programs' text."""
     warning: ReasonName | None = None
-    """The reason of a Warning Event; None where a Normal one does."""
+    """The reason of a Warning Event; None if a Normal one does."""
     turned: bool = True
     """Whether the condition's status has changed, which sets its time of transition."""
     event: bool = True

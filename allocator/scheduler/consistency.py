@@ -44,7 +44,7 @@ class ListedPod:
     known: TrackedPod
     """Its state according to that."""
     uncounted: bool = False
-    """Its namespace is served, it asks for a share, and it has neither share nor gate."""
+    """Its namespace is served, it requests a share, and it has neither share nor gate."""
 
 
 def listed(
@@ -198,7 +198,7 @@ class OvercommitReporter:
             self._evict(Eviction(youngest.key, youngest.uid, None, "repair", text))
 
     def uncounted_found(self, event: UncountedFound, now: float) -> None:
-        """Report the pods that ask for a share but have none that is counted."""
+        """Report the pods that request a share but have none that is counted."""
         found = event.pods
         for uid in found.keys() - self._uncounted:
             self._records.note(EventRecord("Pod", found[uid], uid, PodEventReason.SHARE_UNCOUNTED, _UNCOUNTED))

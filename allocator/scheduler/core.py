@@ -126,7 +126,7 @@ class Controller:
         some nodes deliver. `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which
         pods' ages are measured. `new_id`: an allocation's id, unique. `wake` is called when there may be something to
         decide or to write, `forgotten` with the reason of each reservation that is given back before its pod was seen,
-        `on_request` once for each pod that asks for a share, with its CPU in thousandths.
+        `on_request` once for each pod that requests a share, with its CPU in thousandths.
 
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a waiting thread does not get a lock
@@ -310,7 +310,7 @@ class Controller:
             self._journal.stamp(now, self._wall())
 
     def wants_volumes(self) -> bool:
-        """Whether a pod that asks for a share has a claim, so that claims and volumes are to be followed."""
+        """Whether a pod that requests a share has a claim, so that claims and volumes are to be followed."""
         return self._cache.neighbours.storage.wanted  # one attribute, so no lock
 
     def follow_volumes(self) -> None:
@@ -318,7 +318,7 @@ class Controller:
         self._cache.neighbours.storage.wanted = True
 
     def wants_devices(self, plural: str) -> bool:
-        """Whether a pod that asks for a share needs these: ResourceClaims or DeviceClasses, each followed by itself."""
+        """Whether a pod that requests a share needs these: ResourceClaims or DeviceClasses, each followed by itself."""
         return self._cache.neighbours.devices.of_kind(plural).wanted  # one attribute, so no lock
 
     def follow_devices(self) -> None:
@@ -350,7 +350,7 @@ class Controller:
         self._handlers.unbound.upkeep(now)
         self._housekeeping.starvation.tick(now)
         self._trigger.event(self._cycle.neighbours_changed())
-        # Only a replica that decides runs the cycle that this asks for.
+        # Only a replica that decides runs the cycle that this requests.
         if self._cycle.is_outdated(now) and self._leadership.holds():
             self._trigger.wake()
         return [*self._housekeeping.status_updates(now), *self._handlers.read_parked()]
@@ -365,7 +365,7 @@ class Controller:
 
     def offered(self, node: str) -> frozenset[str]:
         """
-        The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node.
+        The resources by which NVIDIA's own plugin hands out GPUs on a node; none if there is no such node.
 
         Raises `NotReady` where this replica has not seen the cluster.
         """
@@ -533,7 +533,7 @@ class Controller:
             return self._cache.frozen(self._pools.nodes), not (self._trigger.requeued or self._trigger.running)
 
     def asks(self, uids: Iterable[str]) -> dict[str, SchedulingRequest]:
-        """What those of these pods that wait in the queue ask for."""
+        """What those of these pods that wait in the queue request."""
         with self._lock:
             found = {uid: self._queue.pod(uid) for uid in uids}
             return {uid: entry.ask for uid, entry in found.items() if entry is not None}

@@ -335,7 +335,7 @@ class SchedulingCycle:
     def _join(
         self, entry: QueuedPodInfo, claim: DeviceClaim, holders: tuple[Reservation, ...], now: float
     ) -> Iterable[Binding]:
-        """A pod that names a ResourceClaim which others use: its binding to their share, or none where it waits."""
+        """A pod that names a ResourceClaim which others use: its binding to their share, or none if it waits."""
         decision = sharing.join(self._cache, entry, claim, holders)
         if isinstance(decision, Placement):
             allocation = Allocation(self._new_id(), decision.node, decision.containers, shared=claim.uid)

@@ -165,7 +165,7 @@ class ExcludedGpusListed:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedGpusChanged:
-    """A node's list of excluded GPUs is new or changed; None where it was deleted."""
+    """A node's list of excluded GPUs is new or changed; None if it was deleted."""
 
     node: str
     found: KeptOut | None
@@ -315,7 +315,7 @@ class DriftFound:
 
 @dataclass(frozen=True, slots=True)
 class UncountedFound:
-    """All pods that ask for a share but have none that is counted: `namespace/name` by uid."""
+    """All pods that request a share but have none that is counted: `namespace/name` by uid."""
 
     pods: Mapping[str, str]
 
@@ -384,7 +384,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """List pods and ElasticGPUs again, by new watches; for this term of leadership, None where there is no election."""
+    """List pods and ElasticGPUs again, by new watches; for this term of leadership, None if there is no election."""
 
     term: int | None
 

@@ -1,7 +1,7 @@
 """
 What the watches bring, taken into the cache and the queue. Pure; the shell holds the lock.
 
-An event decides nothing: if it might help a waiting pod, it asks for a scheduling cycle. An internal error caused by
+An event decides nothing: if it might help a waiting pod, it requests a scheduling cycle. An internal error caused by
 one pod affects only that pod (`allocator.queue.records`): all others are taken in, and if it may hold a share that is
 not counted, its node takes no new pods.
 """
@@ -310,7 +310,7 @@ class EventHandlers:
     def _report_request(self, pod: PodInfo, holding: Reservation | None) -> None:
         waiting = self._queue.pod(pod.uid)
         if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
-            return  # the pod does not say how much a claim asks for
+            return  # the pod does not say how much a claim requests
         if waiting is not None:
             self._on_request(waiting.ask.request, waiting.ask.needs.compute.cpu)
         elif holding is not None:

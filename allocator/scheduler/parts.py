@@ -98,7 +98,7 @@ class Together:
 @dataclass(frozen=True, slots=True)
 class GangWaits:
     """
-    Why a gang waits; an empty text is not shown. `codes`: of all nodes, of the pod that does not fit; none where no
+    Why a gang waits; an empty text is not shown. `codes`: of all nodes, of the pod that does not fit; none if no
     event of nodes helps.
     """
 

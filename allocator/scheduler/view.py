@@ -85,7 +85,7 @@ class SchedulerView:
     largest: int = 0
     """The number of cards of the largest node when the tables were made."""
     awaited: int = 0
-    """The most whole cards of one node that a waiting pod requested at the last look; 0 if none asks for several."""
+    """The most whole cards of one node that a waiting pod requested at the last look; 0 if none requests several."""
     neighbours: NeighbourSnapshot = NO_NEIGHBOURS
     """The part of other nodes, pods on nodes and volumes that decides about the queue."""
 

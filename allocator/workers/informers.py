@@ -135,7 +135,7 @@ class Informers:
     def relist(self, term: int | None) -> None:
         """
         Read what is booked again, pods and what features book by, for a leadership that has begun before this call;
-        None where there is no election.
+        None if there is no election.
 
         By new informers in place of the old ones, not by lists alongside them: only within one stream are a list and
         the events after it in order.

@@ -2,7 +2,7 @@
 Learning alongside the decisions, on threads of its own: the requests seen become tables, and the engine gets them
 whole; the nodes seen, and the options, become empty nodes of the declared pools.
 
-`see` is called wherever a pod asks for the first time, and only counts. Making tables takes from tens of milliseconds
+`see` is called wherever a pod requests the first time, and only counts. Making tables takes from tens of milliseconds
 to a second, so decisions use the old ones meanwhile. A new leader learns from the pods that it lists, so nothing must
 be stored. If the policy does not learn, nothing is done.
 """
@@ -48,7 +48,7 @@ class LearningWorker:
         """What the cluster had when the last tables were made."""
 
     def see(self, request: PodRequest, cpu: int) -> None:
-        """A pod asked for the first time; `cpu` in thousandths of a core."""
+        """A pod requested the first time; `cpu` in thousandths of a core."""
         if self._policy in LEARNED:
             with self._lock:
                 if self._learner.see(request, cpu):

@@ -36,7 +36,7 @@ _MINUTE = len("2030-01-01T00:00")
 @dataclass(frozen=True, slots=True)
 class ControllingOwner:
     """
-    The object that controls a pod. `version`: of its API, with the group. `uid`: empty where the pod does not say it.
+    The object that controls a pod. `version`: of its API, with the group. `uid`: empty if the pod does not say it.
     """
 
     version: str
@@ -112,7 +112,7 @@ def _by_event(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: floa
 
 
 def _by_event_of_service(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: float, component: str) -> None:
-    """An Event of an InferenceService, whose uid is read first; none where that may not be read or there is none."""
+    """An Event of an InferenceService, whose uid is read first; none if that may not be read or there is none."""
     if news.allocated or not news.event:
         return
     namespace = news.key.split("/", 1)[0]

@@ -120,7 +120,7 @@ def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
 
 
 def _next(claim: Mapping[str, Any], body: JSON, status: JSON) -> JSON | None:
-    """The next patch to the claim's status; None where it has this allocation. Raises `NotWritten` and `Malformed`."""
+    """The next patch to the claim's status; None if it has this allocation. Raises `NotWritten` and `Malformed`."""
     metadata = claim.get("metadata") or {}
     wanted = body["metadata"]["ownerReferences"][0]["uid"]
     if resourceclaims.owner_uid(claim) != wanted or resourceclaims.requests_of(claim) != resourceclaims.requests_of(

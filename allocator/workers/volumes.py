@@ -1,5 +1,5 @@
 """
-Informers that start once they are needed: of claims, volumes and what belongs to them, once a pod that asks for a share
+Informers that start once they are needed: of claims, volumes and what belongs to them, once a pod that requests a share
 has a claim; of ResourceClaims and DeviceClasses, once such a pod names one, or an extended resource; of Services and
 controllers, once the administrator has set default topology spread constraints.
 

@@ -5,9 +5,9 @@ A request is for *nodes*, not for GPUs. Each of its pods takes a whole node of t
 than half of the node's CPU or memory. It avoids existing nodes by their names or, if Karpenter adds the nodes, by the
 pods with shares on them. So it works the same with the vendor's device plugin on or off. It takes one of two forms:
 
-- **ProvisioningRequest** (`autoscaling.x-k8s.io/v1`, class `best-effort-atomic-scale-up`) with its PodTemplate, if the
-cluster serves that kind: no pod is created. - **Placeholder pods** otherwise. They are deleted as soon as the node's
-GPUs are published.
+- **ProvisioningRequest** (`autoscaling.x-k8s.io/v1`, class `best-effort-atomic-scale-up`) with its PodTemplate, if
+  the cluster serves that kind: no pod is created.
+- **Placeholder pods** otherwise. They are deleted as soon as the node's GPUs are published.
 
 A pool's spare nodes are a **CapacityBuffer** (`autoscaling.x-k8s.io/v1beta1`) with its PodTemplate.
 
