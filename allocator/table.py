@@ -64,7 +64,7 @@ _BARE = NodeState("")
 _ABSENT = -1
 _UNKNOWN = -1
 _MENDED = 64
-"""Nodes that are asked one by one after a change; with more of them all are asked at once."""
+"""The most nodes that are evaluated one by one after a change; more are evaluated all at once."""
 
 _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("exists", "healthy", "exclusive", "open"), np.bool_),
@@ -134,13 +134,13 @@ class Columns:
     largest_limit: Amounts
     """The largest memory limit above a request that the GPU can hold."""
     limit_factor: Amounts
-    """How many thousandths of its request a container's memory limit may be there."""
+    """The most thousandths of its request that a container's memory limit may have there."""
     in_all: Amounts
-    """What the memory limits of its pods may add up to."""
+    """The largest sum of the memory limits of its pods."""
     free_limits: Amounts
-    """What is left of that."""
+    """The remainder of that sum."""
     starting: Amounts
-    """How many pods are starting there that start alone."""
+    """The number of starting pods there that start alone."""
 
     gpus: Amounts
     free_cpu: Amounts
@@ -291,7 +291,7 @@ class Columns:
         return self.slots - 1
 
     def _write_gpus(self, row: int, node: NodeState) -> None:
-        """What pods coming and going do not change."""
+        """The properties that pods do not change."""
         gpus, width = node.gpus, len(node.gpus)
         before = self.model[:, row].tolist(), self.gpus[row]
         for name in _PER_GPU:

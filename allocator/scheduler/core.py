@@ -314,7 +314,7 @@ class Controller:
         return self._cache.neighbours.storage.wanted  # one attribute, so no lock
 
     def follow_volumes(self) -> None:
-        """Claims and volumes are to be followed from now on."""
+        """Follow claims and volumes from now on."""
         self._cache.neighbours.storage.wanted = True
 
     def wants_devices(self, plural: str) -> bool:
@@ -322,7 +322,7 @@ class Controller:
         return self._cache.neighbours.devices.of_kind(plural).wanted  # one attribute, so no lock
 
     def follow_devices(self) -> None:
-        """ResourceClaims and DeviceClasses are to be followed from now on."""
+        """Follow ResourceClaims and DeviceClasses from now on."""
         devices = self._cache.neighbours.devices
         devices.claims.wanted = devices.classes.wanted = True
 
@@ -392,7 +392,7 @@ class Controller:
             return self._cycle.results()
 
     def locked(self, call: Callable[[], T]) -> T:
-        """What a feature asks its own part, under the lock."""
+        """The queries of a feature to its own part, under the lock."""
         with self._lock:
             return call()
 
@@ -426,7 +426,7 @@ class Controller:
             return self._leadership.number()
 
     def may_write_in(self, term: int | None) -> bool:
-        """Whether the leadership of this number still holds; to be asked right before the write."""
+        """Whether the leadership of this number still holds; call this right before the write."""
         return self._leadership.covers(term)
 
     def preempt(self) -> list[Eviction]:
@@ -470,7 +470,7 @@ class Controller:
             return self._handlers.tracks(uid)
 
     def differs(self, listed: ListedPod) -> bool:
-        """Whether the list says something different about the pod than the watches did."""
+        """Whether the list differs from the watches about the pod."""
         with self._lock:
             if listed.uid in self._records.quarantine.uids():
                 return False  # reading it again would end in the same error
@@ -496,7 +496,7 @@ class Controller:
             return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 
     def not_evaluated(self) -> Counter[str]:
-        """How many pods with a share are subject to rules that are not evaluated here, by kind."""
+        """The number of pods with a share that are subject to rules that are not evaluated here, by kind."""
         with self._lock:
             return self._handlers.unbound.not_evaluated(self._clock())
 
@@ -518,7 +518,7 @@ class Controller:
         return tuple(found)
 
     def empty_nodes(self) -> tuple[NodeState, ...]:
-        """What an empty node of each declared pool looks like, by `PoolsDeclared`."""
+        """The empty node of each declared pool, by `PoolsDeclared`."""
         with self._lock:
             return self._pools.nodes
 
@@ -533,7 +533,7 @@ class Controller:
             return self._cache.frozen(self._pools.nodes), not (self._trigger.requeued or self._trigger.running)
 
     def asks(self, uids: Iterable[str]) -> dict[str, SchedulingRequest]:
-        """What those of these pods that wait in the queue request."""
+        """The requests of those of these pods that wait in the queue."""
         with self._lock:
             found = {uid: self._queue.pod(uid) for uid in uids}
             return {uid: entry.ask for uid, entry in found.items() if entry is not None}

@@ -190,7 +190,7 @@ class AgentsHeard:
 
 @dataclass(frozen=True, slots=True)
 class PodsReported:
-    """What GPUNodes report about the pods of their nodes, by node; `listed`: these are all existing GPUNodes."""
+    """The reports of GPUNodes about the pods of their nodes, by node; `listed`: these are all existing GPUNodes."""
 
     reports: Mapping[str, tuple[PodReport, ...]]
     listed: bool = False
@@ -323,7 +323,7 @@ class UncountedFound:
 @dataclass(frozen=True, slots=True)
 class PoolsDeclared:
     """
-    What an empty node of each declared pool looks like, under the pool's name; all of them.
+    The empty nodes of all declared pools, under the pools' names.
 
     `learned`: the pools of which nodes were seen, so that the GPUs are real and not only declared.
     """

@@ -33,7 +33,7 @@ from contract.model import MOST_GPUS, WHOLE
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Target = Mapping[Demanded, float]
-"""How often each class of request is requested, in any unit."""
+"""The frequency of each class of request, in any unit."""
 
 Prices = dict[tuple[tuple[int, float], ...], dict[int, float]]
 

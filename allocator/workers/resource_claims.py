@@ -34,7 +34,7 @@ _LEAST = 0.05
 
 class NotWritten(Exception):
     """
-    The pod has no claim with this allocation; the message says why, and nothing was written to the pod.
+    The pod has no claim with this allocation; the message is the reason, and nothing was written to the pod.
 
     `refused`: the API server refuses it, and retries do not help.
     """
