@@ -45,7 +45,7 @@ ISOLATION = tuple(level.name for level in LEVELS)
 LIMITING = tuple(level.name for level in LEVELS if level.limits)
 SHOWING_SHARES = frozenset(level.name for level in LEVELS if level.shows_share)
 SHOWING_CARDS = frozenset(level.name for level in LEVELS if level.shows_share is False)
-"""A container under one of these sees the card's memory, whatever else limits it."""
+"""A container under one of these sees the card's memory, regardless of other limits."""
 WITH_VOLUMES = tuple(level.name for level in LEVELS if level.volumes)
 
 

@@ -1,5 +1,5 @@
 """
-What programs read of other people's objects: one row for each kind of object that a program lists or watches.
+The fields that programs read of others' objects: one row for each kind that a program lists or watches.
 
 Users choose how large their objects are. An object can have 1.5 MiB, decoded JSON takes about ten times its size, and a
 collection has as many objects as users make. Therefore each program keeps only the fields of its row, and makes each
@@ -107,7 +107,7 @@ def name_of(document: JSON) -> str:
 
 
 ANYTHING = ObjectKind("", 1 << 62, "it is taken as it is")
-"""For tools and tests that read what they made themselves; no program reads by this row."""
+"""For tools and tests that read their own objects; no program reads by this row."""
 
 # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ _STATUS_OF_A_HOLDER = (
 
 def _pod_beyond(pod: JSON) -> JSON:
     """
-    A trimmed pod that is too large: the part that says what it takes of its node and of the cards.
+    The part of a too large trimmed pod with its usage of its node and of the cards.
 
     A waiting one says why it is not placed; in a pod without the gate, everything by which a share is counted is kept.
     """
@@ -404,7 +404,7 @@ DEVICECLASSES = ObjectKind(
 
 
 def _is_allocated(claim: JSON) -> JSON:
-    """Who owns a ResourceClaim, and whether it is allocated and reserved; its owner distinguishes it from others."""
+    """The owner of a ResourceClaim, which distinguishes it from others, and whether it is allocated and reserved."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     owners = [project(each, _keys("kind", "name", "uid")) for each in (metadata.get("ownerReferences") or ())[:2]]
     slim = project(metadata, _keys("name", "namespace", "uid", "deletionTimestamp"))

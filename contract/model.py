@@ -79,7 +79,7 @@ node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NOD
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """
-    Which GPUs a container accepts. Empty tuples accept all.
+    The GPUs that a container accepts. Empty tuples accept all.
 
     Models match when the GPU's model contains one of the words, whatever their case; UUIDs match exactly.
     `least_memory`: bytes that the whole card must have, whatever the share.

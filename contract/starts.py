@@ -24,7 +24,7 @@ _READY = ("Ready", "ContainersReady")
 
 def starting_since(pod: Mapping[str, Any], request: PodRequest, placed: float) -> float | None:
     """
-    Since when the pod has been starting, in seconds since 1970; 0 if it does not say; None where it is not starting.
+    Since when the pod has been starting, in seconds since 1970; 0 if missing; None if it is not starting.
 
     `placed`: since when it has its share; 0 if that is unknown.
     """

@@ -1,5 +1,5 @@
 """
-What a dialect is: one system's names for a GPU share, read into the canonical request and written back.
+A dialect: one system's names for a GPU share, read into the canonical request and written back.
 
 A dialect is one module with one `Dialect` value. It knows the names and units of its system and no other dialect; the
 table in `contract.dialects` lists them. A tenant's mistake is a `Refusal`: a value with the field, what was found there
@@ -67,7 +67,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a dialect renders: the request, the allocation, and what it needs of the pod."""
+    """The input of a dialect's rendering: the request, the allocation, and the needed fields of the pod."""
 
     request: PodRequest
     allocation: Allocation
@@ -260,7 +260,7 @@ class Dialect:
     annotations: tuple[str, ...] = ()
     """Pod annotations that alone mean a request."""
     annotation_prefixes: tuple[str, ...] = ()
-    """Prefixes of annotations that mean a request, whatever follows."""
+    """Prefixes of annotations that mean a request, regardless of the rest."""
     render: Callable[[Decided], Rendering] = lambda decided: Rendering()
     """The allocation in this system's own annotations and labels."""
     started: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda annotations: {}
@@ -285,7 +285,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one unit of a resource counts in the accounting resources; nothing if both amounts are 0."""
+    """The amounts of the accounting resources for one unit of a resource; nothing if both amounts are 0."""
 
     resource: str
     memory: int = 0

@@ -21,7 +21,7 @@ _RANGE_REQUEST = " request for "
 _LONGEST_RANGE = 256 << 10
 
 RangedRequests = Mapping[str, frozenset[str]]
-"""By container, the resources of which a LimitRange wrote the request."""
+"""The resources of which a LimitRange wrote the request, by container."""
 NO_RANGE: RangedRequests = {}
 
 

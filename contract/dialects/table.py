@@ -56,7 +56,7 @@ class Dialects:
         self._known_labels = Known(word.name for word in words if word.on == LABEL)
         known = (self._known_resources, self._known_annotations, self._known_labels)
         self._domains = tuple({f"{domain}/" for each in known for domain in each.of_domain if domain})
-        """What a name with a domain begins with, in lower case, if it may be a misspelt one."""
+        """The beginnings, in lower case, of names with a domain that may be misspelt."""
 
     def __iter__(self) -> Iterator[Dialect]:
         return iter(self._dialects)
@@ -66,7 +66,7 @@ class Dialects:
         return used(pod, self._deprecations)
 
     def known(self, name: str) -> str:
-        """The name of a dialect as a stored request has it, or `UNKNOWN_DIALECT`: its author may have made it up."""
+        """The name of the dialect in a stored request, or `UNKNOWN_DIALECT`: its author may have invented one."""
         return name if name in self._by_name else UNKNOWN_DIALECT
 
     def named(self, name: str) -> Dialect | None:
@@ -164,7 +164,7 @@ class Dialects:
 
     def borne_out(self, pod: Mapping[str, Any], earlier: PodRequest) -> bool:
         """
-        Whether the pod still says what the request in its annotation says, as far as that can be known.
+        Whether the pod still agrees with the request in its annotation, as far as that is known.
 
         The annotation may be the author's own. Most dialects ask by resources, which admission replaces by the
         accounting resources, and the request must agree with those (`contract.pods.admitted_before`). The name of a
@@ -376,7 +376,7 @@ def _resources_of(pod: Mapping[str, Any]) -> set[str]:
 
 
 def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
-    """The path of every field by which the pod asks in the dialect."""
+    """The path of every field of the pod's request in the dialect."""
     context = PodReader(pod, DEFAULTS)
     for container in context.containers():
         for resource in dialect.resources:

@@ -32,7 +32,7 @@ class IdleReport:
     """A GPUNode's report about its idle shares."""
 
     shares: Mapping[str, int] = field(default_factory=dict)
-    """Since when each computes nothing, by the pod's uid."""
+    """The time since which each computes nothing, by the pod's uid."""
     observed: int | None = None
     """When the agent last wrote the status; None if it never did. By the same clock as `shares`."""
 

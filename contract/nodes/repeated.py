@@ -27,7 +27,7 @@ class RepeatedGpu:
 
     @property
     def words(self) -> str:
-        """What is wrong and what follows."""
+        """The problem and its consequence."""
         then = "accepts no new pods here" if self.closed else "accepts new pods here, but not there"
         return f"GPU {self.uuid} is also reported by node {self.other}, and {then}"
 

@@ -1,5 +1,5 @@
 """
-What a node's agent reports about the pods on its node, in the status of the GPUNode (`status.reports`).
+The reports of a node's agent about the pods on its node, in the status of the GPUNode (`status.reports`).
 
 An agent may not write about pods or evict them, because a stolen agent could then do so for all pods. It reports, and
 the allocator writes the Event and evicts, only for pods with a share on that same node.
@@ -54,7 +54,7 @@ class PodReport:
     others: int = 0
     """Bytes that other users of the same claim used alongside it."""
     evict: bool = False
-    """Whether the pod is to be evicted."""
+    """Whether the agent requests the pod's eviction."""
     evict_after: int = 0
     """Seconds after this report until the pod is evicted if nothing changes; 0: never, or now."""
 

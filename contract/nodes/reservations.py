@@ -1,5 +1,5 @@
 """
-Which nodes the leading allocator keeps for which waiting pods: an annotation of its Lease, for people.
+The nodes that the leading allocator reserves for waiting pods, as a readable annotation of its Lease.
 
 The annotation names pods by their uids, so a reader of the Lease learns no pod's name from it. Nothing decides by it.
 An unreadable annotation counts as absent. Pure.

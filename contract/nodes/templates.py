@@ -1,5 +1,5 @@
 """
-What the administrator declares about an empty node of a pool, before any node of the pool was seen.
+The administrator's declaration of an empty node of a pool, before any node of the pool was seen.
 
     pools:
       - name: a100
@@ -49,7 +49,7 @@ _TOGETHER = ("gpus", "gpuMemory", "cpu", "memory")
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
     """
-    What the administrator declares about an empty node of a pool.
+    The administrator's declaration of an empty node of a pool.
 
     0 or empty: not declared, and learned from nodes of the pool once one was seen.
     """

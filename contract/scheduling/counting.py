@@ -99,7 +99,7 @@ def room(node: NodeState) -> tuple[int, int]:
     return memory, cores
 
 
-# By the pod to place, whose hash is known: hashing a request takes microseconds.
+# Keyed by the pod to place, whose hash is cached: hashing a request takes microseconds.
 @lru_cache(maxsize=256)
 def _counted(ask: SchedulingRequest, usable: int) -> tuple[int, int]:
     request = ask.as_stored

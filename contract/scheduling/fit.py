@@ -453,7 +453,7 @@ def _held_at_most(request: PodRequest, usable: int) -> tuple[int, int]:
 
 
 def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[int, Demand]:
-    """What the pod takes of each chosen GPU, by the GPU's position."""
+    """The pod's usage of each chosen GPU, by the GPU's position."""
     positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
     placed = (
         (fraction.container, gpu.uuid, fraction.memory_on(gpu.usable), fraction.burst_on(gpu.usable))
