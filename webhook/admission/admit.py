@@ -115,7 +115,7 @@ OnTime = Callable[[], None]
 Reserve = Callable[[Question], Answer | None]
 """Asks the allocator; None if it gave no usable answer."""
 ReadClaims = Callable[[ClaimsQuestion], ClaimsAnswer | None]
-"""Asks the allocator what ResourceClaims request; None if it gave no usable answer."""
+"""Gets the requests of ResourceClaims from the allocator; None if it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
 """The resources by which NVIDIA's plugin offers GPUs on a node; none if that is not known."""
 
@@ -227,7 +227,7 @@ def admit_claims(
 def _plan_claims(
     pod: JSON, ours: shares_by_claims.Readings, configuration: Configuration
 ) -> Allocate | KeepGated | Deny:
-    """What to do with a pod whose claims were read."""
+    """The plan for a pod whose claims were read."""
     options, dialects = configuration.pools.reading(pod), configuration.dialects
     before = _earlier_pass(pod, dialects)
     earlier = before.request
@@ -328,7 +328,7 @@ def _settled(
 
 
 def _audited(answer: Answer | None) -> dict[str, str]:
-    """What the audit log notes of an answer: the share, or why there is none yet."""
+    """The audit log's note about an answer: the share, or why there is none yet."""
     if isinstance(answer, Placed):
         cards = sorted({share.uuid for each in answer.allocation.containers for share in each.shares})
         return {"allocation": answer.allocation.id, "node": answer.allocation.node, "cards": ",".join(cards)}
@@ -368,7 +368,7 @@ def _debugged(submitted: Review) -> Reviewed:
 
 
 def _release(submitted: Review, pod: JSON, reserve: Reserve) -> None:
-    """Tell the allocator that a refused pod will not come for the share that an earlier pass gave it."""
+    """Release at the allocator the share that an earlier pass gave to a refused pod."""
     if submitted.dry_run or review.structure_problem(pod) is not None:
         return
     allocation = pods.carried_allocation(pod)
@@ -430,8 +430,8 @@ class Deny:
 @dataclass(frozen=True, slots=True)
 class EarlierPass:
     """
-    What an earlier pass wrote on the pod. It is read once for a review: the annotations may have 256 KiB, and admission
-    needs their content repeatedly.
+    The content that an earlier pass wrote on the pod. It is read once for a review: the annotations may have 256 KiB,
+    and admission needs their content repeatedly.
     """
 
     request: PodRequest | None
@@ -477,7 +477,7 @@ class Admit:
 
 
 def plan(pod: Mapping[str, Any], options: Options, dialects: Dialects = DIALECTS) -> Plan:
-    """What to do with a new pod."""
+    """The plan for a new pod."""
     wrong = review.structure_problem(pod)
     if wrong is not None:
         return Deny(str(wrong))

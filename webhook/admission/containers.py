@@ -1,5 +1,6 @@
 """
-What admission writes into a pod's containers: accounting resources, environment, and the volumes of limiters.
+Writes the additions of admission into a pod's containers: accounting resources, environment, and the volumes of
+limiters.
 
 Everything here serves one rule: a container sees the GPUs in its allocation and no others, and a container without an
 allocation sees none. `rewrite` and `with_volumes` are for pods with a share, `hidden` and `debugged` for pods without.

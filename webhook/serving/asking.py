@@ -199,7 +199,7 @@ class Allocator:
     """With the seconds that the answer may take at most."""
     offers: Callable[[str], frozenset[str]] = nothing_offered
     claims: Callable[[ClaimsQuestion, float], ClaimsAnswer | None] = nothing_read
-    """What the ResourceClaims of a pod request."""
+    """The requests of the ResourceClaims of a pod."""
     floor: Floor = nothing_known
     """The least memory that a waiting pod will have, as last known; None if unknown."""
 
