@@ -2,9 +2,8 @@
 Detects nodes with silent agents: these have not written within their own interval, nor within the allowed time.
 
 An agent's clock is not ours, so only changes of its time count, measured by our clock. Silence counts only while agents
-could be heard: a caller that could not hear them for a while restarts the count (`restart`). An agent that writes costs
-one entry of a dictionary; each agent has one place in a heap, which is looked at when it is due. Pure: time is passed
-in.
+could be heard: a caller that could not hear them restarts the count (`restart`). An agent that writes costs one entry
+of a dictionary; each agent has one place in a heap, which is looked at when it is due. Pure: time is passed in.
 """
 
 from __future__ import annotations

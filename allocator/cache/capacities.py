@@ -31,9 +31,7 @@ Seconds for which a GPU must be missing or unhealthy until that is reported to i
 starts.
 """
 _RESTS = 600.0
-"""Seconds for which a GPU must be healthy before another failure is reported to its pods: its state may change every
-second.
-"""
+"""Seconds for which a GPU must be healthy before its next failure is reported: its state may change every second."""
 _MOST_WHY = 200
 """Bytes of an agent's reason in an Event."""
 

@@ -209,9 +209,7 @@ class Ledger:
         return {uuid: self.usage(node, uuid) for uuid, taken in self._usage.get(node, {}).items() if taken}
 
     def overcount(self, node: str) -> Overcount:
-        """The amounts that Kubernetes counts for the pods of a node beyond their shares; reservations count as their
-        pods.
-        """
+        """The amounts that Kubernetes counts for a node's pods beyond their shares; reservations count as pods."""
         known = self._overcounts.get(node)
         return sum(known.values(), NO_OVERCOUNT) if known else NO_OVERCOUNT
 

@@ -513,8 +513,7 @@ class AllocatedPods:
         """Why kube-scheduler silently skips pods, by uid."""
         self._not_evaluated: dict[str, tuple[str, ...]] = {}
         self._together: dict[str, dict[str, Mapping[str, Demand]]] = {}
-        """The amounts that the end of each pod releases if it is the last one of its share, by `Allocation.group` and
-        uid.
+        """The amounts that each pod's end releases if it is the last one of its share, by `Allocation.group` and uid.
         """
         self._group_of: dict[str, str] = {}
 

@@ -18,9 +18,7 @@ HostPorts = frozenset[tuple[str, str, int]]
 _TRUSTED = frozenset(("kube-system", str(names.NAMESPACE)))
 """Namespaces in which no tenant creates pods."""
 _OF_ONE, _OF_ALL = 8, 4
-"""The pods of another namespace count for at most one part in this many of a node's amounts, as do all such pods
-together.
-"""
+"""Another namespace's pods, and all such pods together, count for at most one part in this many of a node's amounts."""
 
 
 @dataclass(frozen=True, slots=True)

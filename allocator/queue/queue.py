@@ -62,8 +62,7 @@ class QueuedPodInfo:
     owner: str = ""
     """As in `PodInfo`."""
     came: int = 0
-    """The number of pods seen before it: creation times have whole seconds, and a Deployment creates many pods in one.
-    """
+    """The number of pods seen before it: creation times have whole seconds, with many pods of a Deployment in one."""
     gang: Membership | None = None
     """Set if it starts together with others."""
 
@@ -157,9 +156,7 @@ class SchedulingQueue:
         self.constrained = 0
         """The number of pods in the queue that depend on other pods or on volumes; other parts only read it."""
         self._cards = Counter[int]()
-        """The number of pods by the whole cards for which they wait; pods without any, or behind another system's gate,
-        do not count.
-        """
+        """The number of pods by the whole cards for which they wait; without those behind another system's gate."""
 
     def __len__(self) -> int:
         """The number of pods in the queue."""

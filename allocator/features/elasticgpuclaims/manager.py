@@ -250,8 +250,7 @@ def _unwell(state: NodeState, held: Allocation) -> Reason | None:
 
 def _needs(ask: SchedulingRequest, count: int) -> PodNeeds:
     """
-    What a pod that names a claim needs on the claim's node. `count`: the claim's GPUs, all of which each container
-    gets.
+    The needs of a pod with a claim on the claim's node. `count`: the claim's GPUs, all of which each container gets.
 
     A ResourceClaim that cannot hold all of them is not enough.
     """

@@ -90,8 +90,7 @@ class GangIndex:
         self.open: dict[GangKey, None] = {}
         """Gangs with a plan and with waiting pods."""
         self._ended: dict[GangKey, float | None] = {}
-        """Gangs without pods, or with a plan on a pod that no longer has a share, and since when; None: not noted yet.
-        """
+        """Gangs without pods, or with a plan on a pod that has no share any more, and since when; None: not noted."""
 
     def of(self, key: GangKey) -> Members | None:
         """The pods of a gang; None if it has none."""

@@ -361,9 +361,7 @@ class GangScheduling:
         return ()
 
     def _soonest(self, first: Sequence[QueuedPodInfo], staying: Staying) -> list[str]:
-        """The smallest set of the nodes that lack the least on which all of these pods would fit if the nodes were
-        empty.
-        """
+        """The smallest set of nodes that lack the least on which all of these pods would fit if they were empty."""
         limits, asks = self._cache.engine.limits, {each.ask for each in first}
         kept = {one.node for one in self._cache.reservations}
         lacking = []

@@ -126,9 +126,7 @@ class GivingWay:
         self._to_warn.clear()
 
     def ripe(self, confirmed: Callable[[AllocatedPod, float], bool], now: float) -> list[OngoingPreemption]:
-        """The plans whose victims' grace periods are all over, and whose victims are `confirmed` idle since their
-        warning.
-        """
+        """The plans whose victims' grace periods are over, with all victims `confirmed` idle since their warning."""
 
         def had(victim: AllocatedPod) -> bool:
             at = self.warned(victim, now)

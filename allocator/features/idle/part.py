@@ -30,9 +30,7 @@ _EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ConsentsListed:
-    """Seconds after which idle pods without an annotation may be evicted, by namespace, for all namespaces with a
-    value.
-    """
+    """Seconds after which idle pods without an annotation may be evicted, for all namespaces with a value."""
 
     namespaces: Mapping[str, int]
 

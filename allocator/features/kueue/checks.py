@@ -72,9 +72,7 @@ class FitChecks:
     """The state of Kueue's objects on which answers depend, from the watches."""
 
     def __init__(self, *, hold: float, age_of: Callable[[str], float]) -> None:
-        """`hold`: seconds for which a Workload that was judged Ready is counted. `age_of`: seconds since a time (RFC
-        3339).
-        """
+        """`hold`: seconds for which a Workload judged Ready counts. `age_of`: seconds since a time (RFC 3339)."""
         self._hold = hold
         self._age_of = age_of
         self._checks: dict[str, JSON] = {}

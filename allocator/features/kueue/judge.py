@@ -140,9 +140,7 @@ class NotAdmitted:
     pod_set: str
     message: str
     curable: bool = False
-    """Whether another object is the cause, such as a ResourceClaimTemplate. Then the same Workload may be admitted
-    later.
-    """
+    """Whether another object is the cause, such as a ResourceClaimTemplate, so that the Workload may fit later."""
 
 
 Verdict = Fits | FallsShort | NeverFits | NotAdmitted

@@ -210,9 +210,7 @@ class FitsWorker:
         self._trial.begin(cluster, self._may_open(cluster))
         with self._lock:
             unread = [held.workload for held in self._checks.assumed(now) if held.gang is None]
-        claims = {
-            each.key: self._claims_alone(each) for each in unread
-        }  # it sends requests to the API server: without the lock
+        claims = {each.key: self._claims_alone(each) for each in unread}  # it sends requests: without the lock
         with self._lock:
             for held in self._checks.assumed(now):
                 found = claims.get(held.workload.key)

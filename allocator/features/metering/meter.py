@@ -38,9 +38,7 @@ MOST_ACCOUNTS = 10_000
 MOST_OF_NAMESPACE = 256
 """Accounts of one namespace: more than the models of a node in each dialect, so one node alone does not fill them."""
 MOST_MODELS = 16
-"""The most models of one node within the time for which accounts are kept. A node has one or two, and some kinds of
-slices.
-"""
+"""The most models of one node while accounts are kept. A node has one or two, and some kinds of slices."""
 A = TypeVar("A", bound=tuple[object, ...])
 OTHERS = "(others)"
 """The name of the rest beyond that number; no namespace and no dialect has it."""

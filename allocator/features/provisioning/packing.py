@@ -58,8 +58,7 @@ class Packing:
     opened: tuple[tuple[str, int], ...]
     """(pool, number of nodes to request), in the pools' order; only positive numbers."""
     places: tuple[str, ...]
-    """The name of each pod's node: one that is being added, or `POOL/1`, `POOL/2` and so on; empty if it fits on none.
-    """
+    """The name of each pod's node: one that is being added, or `POOL/1`, `POOL/2` and so on; empty for none."""
     exact: bool
     """Whether it is certain that fewer nodes do not suffice for these pods, and that no earlier pod can be placed."""
 
@@ -379,9 +378,7 @@ class _Packer:
             del left[step.shape]
 
     def _one_by_one(self, wanted: Iterable[int], bins: _Bins) -> Path | None:
-        """Place each pod on the fullest node in use on which it fits, or else on a new node of the first pool on which
-        it does.
-        """
+        """Place each pod on the fullest node in use with room for it, else on a new node of the first suitable pool."""
         bins, placed = bins.copy(), []
         ranked = sorted((self._free(state), state) for state in bins.used)
         for shape in wanted:

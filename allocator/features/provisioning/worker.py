@@ -282,8 +282,7 @@ class Provisioner:
         """
         Whether the API server has nodes of the pool that its view lacks, because the watch of nodes is behind.
 
-        A request ends when its nodes have come, so a new leader with an old view would see neither, and repeat the
-        request.
+        A request ends when its nodes have come, so a new leader with an old view would see neither, and repeat it.
         """
         query = {"labelSelector": ",".join(f"{key}={value}" for key, value in sorted(selector.items()))}
         listed = self._kube.list(paths.nodes(), query, of=kinds.NODES, trim=_labelled).items
