@@ -35,8 +35,9 @@ Decides which GPUs pods get, and places waiting pods.
 log = logging.getLogger("allocator")
 _LOOK_EVERY = 0.1
 GC_THRESHOLDS = (50_000, 20, 100)
-"""A list of 100,000 pods makes half a million small objects that all stay; by default half its time goes into looking
-for garbage among them."""
+"""A list of 100,000 pods creates half a million small objects that all stay. By default half of the time goes to the
+collector.
+"""
 _TURN = 0.001
 """Seconds that a busy thread (a scrape, a lesson, a list) keeps the interpreter while others want it; Python's default
 is 5 ms. An admission waits that long for its turn."""

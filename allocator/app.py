@@ -65,7 +65,7 @@ from runtime.tokenreview import kube_review
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 LIMITS = Limits(selects=selectors.holds)
-"""What all decisions go by."""
+"""The rules of all decisions."""
 OLDEST_KUBERNETES = (1, 30)
 """Scheduling gates, matchConditions and ValidatingAdmissionPolicy are stable from here on."""
 
@@ -101,7 +101,7 @@ class RunningAllocator:
     leader: Leader
 
     def stop(self) -> None:
-        """In the order that makes no promise that cannot be kept: servers, then leadership, then watches."""
+        """Stop in an order that breaks no promise: servers, then leadership, then watches."""
         for server in self.servers:
             server.close()
         self._see_the_admitted()
@@ -124,7 +124,7 @@ def check_version(kube: Kube) -> gates.Version:
 
 
 def settings_type(features: Iterable[Feature[Any, Any]] = FEATURES) -> type[Settings]:
-    """The settings of the core and of these features."""
+    """The settings of the core and these features."""
     return composed(Settings, ((each.name, each.group, each.settings) for each in features))
 
 
@@ -224,7 +224,7 @@ def _watch_restarts(metrics: Metrics) -> Callable[[str, str], None]:
 
 
 def _informers(shell: Shell, seen: Sequence[Callable[[JSON], None]], running: Iterable[Running]) -> Informers:
-    """`seen`: who is given each pod that is new or changed."""
+    """`seen` is called with each pod that is new or changed."""
     return Informers(
         shell.kube,
         shell.controller,
@@ -296,7 +296,7 @@ def _all_of(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
 
 
 def _new_nodes_within(parts: Iterable[Built]) -> float | None:
-    """Seconds that a new node may take, where a feature asks for nodes."""
+    """Seconds that a new node may take, where a feature requests nodes."""
     found = (part.feature.nodes_within(part.chosen) for part in parts if part.feature.nodes_within is not None)
     return next(found, None)
 
@@ -360,7 +360,7 @@ def _namespace_labels(settings: Settings, controller: Controller) -> tuple[Names
 
 
 def _has_claims(kube: Kube) -> bool:
-    """Whether the API server has ResourceClaims; a line in the log where it has none."""
+    """Whether the API server has ResourceClaims; writes a line to the log if it has none."""
     version = kube.version()
     if version < resourceclaims.SINCE:
         needed = ".".join(map(str, resourceclaims.SINCE))
@@ -372,7 +372,7 @@ def _has_claims(kube: Kube) -> bool:
 
 
 def _faulted(metrics: Metrics) -> Faulted:
-    """Errors that stay with one pod, node or claim, into the log and a counter; gives the id that the log has."""
+    """Log and count errors that affect only one pod, node or claim; returns the id in the log."""
     counted = metrics.counter(specs.FAULTS)
 
     def tell(place: str, about: str) -> str:

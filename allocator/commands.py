@@ -1,6 +1,6 @@
 """
-What `python -m allocator` does besides running: show the queue and the snapshot of the allocator alongside it, and
-decide a snapshot again.
+The other commands of `python -m allocator`: show the queue and the snapshot of the running allocator, and repeat the
+decisions of a snapshot.
 
 For the person on call. Prints text, never changes anything.
 """

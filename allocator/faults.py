@@ -1,5 +1,5 @@
 """
-Internal errors that affect only one pod, node or claim: where they are logged, and the id by which they are found.
+Logs internal errors that affect only one pod, node or claim, under an id by which they are found.
 
 Code that isolates such an error calls `Faulted` while it handles the exception. In a running allocator that writes the
 traceback to the log under an id, counts it, and gives the id for the pod's message; in a test it raises, so that no

@@ -110,7 +110,7 @@ class SharingSettings:
 
 @dataclass(frozen=True)
 class ElectionSettings:
-    """Which of several replicas decides."""
+    """The election of the deciding replica."""
 
     REMOVED: ClassVar[Mapping[str, str]] = {
         "enabled": "replicas always elect a leader, because an upgrade runs two at a time",

@@ -64,7 +64,7 @@ _BARE = NodeState("")
 _ABSENT = -1
 _UNKNOWN = -1
 _MENDED = 64
-"""Nodes that are asked one by one after a change; with more of them all are asked at once."""
+"""The most nodes that are evaluated one by one after a change; more are evaluated all at once."""
 
 _PER_GPU: Mapping[str, type] = {
     **dict.fromkeys(("exists", "healthy", "exclusive", "open"), np.bool_),
@@ -134,13 +134,13 @@ class Columns:
     largest_limit: Amounts
     """The largest memory limit above a request that the GPU can hold."""
     limit_factor: Amounts
-    """How many thousandths of its request a container's memory limit may be there."""
+    """The most thousandths of its request that a container's memory limit may have there."""
     in_all: Amounts
-    """What the memory limits of its pods may add up to."""
+    """The largest sum of the memory limits of its pods."""
     free_limits: Amounts
-    """What is left of that."""
+    """The remainder of that sum."""
     starting: Amounts
-    """How many pods are starting there that start alone."""
+    """The number of starting pods there that start alone."""
 
     gpus: Amounts
     free_cpu: Amounts
@@ -291,7 +291,7 @@ class Columns:
         return self.slots - 1
 
     def _write_gpus(self, row: int, node: NodeState) -> None:
-        """What pods coming and going do not change."""
+        """The properties that pods do not change."""
         gpus, width = node.gpus, len(node.gpus)
         before = self.model[:, row].tolist(), self.gpus[row]
         for name in _PER_GPU:
@@ -377,7 +377,7 @@ class NodeAttributes:
         self._taint_sets: dict[tuple[Taint, ...], int] = {}
         self._labels: OrderedDict[str, tuple[Ids, dict[str, int]]] = OrderedDict()
         self._keys: frozenset[str] | None = None
-        """Every label that some node has; None where that must be collected again."""
+        """Every label that some node has; None if that must be collected again."""
         self._known: OrderedDict[PodNeeds, StaticFilterResult] = OrderedDict()
         self._has_gpus: Flags = np.array([bool(node.gpus) for node in nodes], np.bool_)
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
@@ -564,7 +564,7 @@ class NodeAttributes:
         return key in self._keys
 
     def _node_requirements(self, term: Term) -> list[Requirement] | None:
-        """The requirements in which nodes may differ; None where another one holds on no node."""
+        """The requirements in which nodes may differ; None if another one holds on no node."""
         requirements = []
         for requirement in term:
             if requirement.field or self._is_used(requirement.key):

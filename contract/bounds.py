@@ -1,10 +1,10 @@
 """
-The bounds of a pod that asks for a share, besides those of the request itself, which are in `contract.model`.
+The bounds of a pod that requests a share, besides those of the request itself, which are in `contract.model`.
 
 `problem` and `annotations_problem` bound the size of a pod. It can have 1.5 MiB of a tenant's text, and a waiting pod
 is stored in memory and compared with every node again and again. The bounds are far beyond what people write.
 
-`least_problem` bounds how little a pod may ask for: a GPU has a limited number of sharers, so tiny shares would use all
+`least_problem` bounds how little a pod may request: a GPU has a limited number of sharers, so tiny shares would use all
 of them up without using a quota. The administrator's least share (`Options`) holds for every request, also for one in a
 pod's annotation, which the author may have written.
 
@@ -213,7 +213,7 @@ def _too_many(field: str, number: int, what: str, most: int) -> Refusal:
 
 def annotations_problem(pod: Mapping[str, Any], request: PodRequest, dialects: Dialects = DIALECTS) -> Refusal | None:
     """
-    Why the pod's annotations will be too large with those of its share; None where they fit.
+    Why the pod's annotations will be too large with those of its share; None if they fit.
 
     Without this check the API server would refuse the pod, or the write that places it, with figures unknown to its
     author.
@@ -272,7 +272,7 @@ def _largest(pod: Mapping[str, Any], request: PodRequest, dialects: Dialects) ->
 def least_problem(
     pod: Mapping[str, Any], request: PodRequest, options: Options, dialects: Dialects = DIALECTS
 ) -> Refusal | None:
-    """The first container of the pod that asks for less than the least share; None where none does."""
+    """The first container of the pod that requests less than the least share; None if none does."""
     if request.claim:
         return None  # the claim has the amounts, and a quota bounds the number of claims
     memory, percent = max(options.least_memory, quantity.MIB), max(options.least_percent, 1)

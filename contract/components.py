@@ -47,7 +47,7 @@ class Component:
 
     name: str
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What it sets, by program: the setting as a flag without dashes, and its value."""
+    """The settings that it changes, by program: the setting as a flag without dashes, and its value."""
     pod_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The same where it holds in a pod only: where a volume is mounted, which port is free."""
     grants: tuple[Grant, ...] = ()
@@ -64,7 +64,7 @@ class Component:
     """Whether the node agent then runs in the namespace of its own (`names.NODES_NAMESPACE`)."""
 
     def flags(self, program: str) -> tuple[str, ...]:
-        """What it adds to the program's command line."""
+        """The additions to the program's command line."""
         return tuple(f"--{setting}={value}" for setting, value in self.settings.get(program, {}).items())
 
 
@@ -214,7 +214,7 @@ _BY_NAME = {each.name: each for each in COMPONENTS}
 
 
 def agents_namespace(chosen: Iterable[str]) -> str:
-    """Where the node agents run, their account included, with these components."""
+    """The namespace of the node agents and their account, with these components."""
     moved = any(_BY_NAME[name].moves_agents for name in with_brought(chosen))
     return names.NODES_NAMESPACE if moved else names.NAMESPACE
 

@@ -31,7 +31,7 @@ class Deprecation:
 
     @property
     def warning(self) -> str:
-        """What kubectl shows to the user who creates such a pod."""
+        """The text that kubectl shows to the user who creates such a pod."""
         return f"{self.name} is deprecated since {self.since} and read until {self.until}: {self.instead}"
 
 

@@ -1,10 +1,10 @@
 """
-Which pods start together: what a pod says about its gang, in the format of the programs that make such pods.
+Pods that start together: reads a pod's gang, in the formats of the programs that create such pods.
 
-One table of readers. Each knows how one program names a group of pods, and how many of them must be there. A pod
-belongs to the first group that it names, in the order of the table. Our annotation says how many start together;
-without it, the group's own number counts. A group without a number is not a gang: its pods are placed one by one, with
-the reason `NoGang`.
+One table of readers. Each reads how one program names a group of pods, and the required number of pods. A pod belongs
+to the first group that it names, in the order of the table. Our annotation says how many start together; without it,
+the group's own number counts. A group without a number is not a gang: its pods are placed one by one, with the reason
+`NoGang`.
 
 The author of a pod writes all of this. Therefore names must be valid in Kubernetes, numbers are small, and pods of two
 namespaces never share a gang. What is wrong in our own annotations is refused at admission (`refused`); what is wrong
@@ -26,7 +26,7 @@ from contract.model import MOST_MEMBERS
 
 JSON = Mapping[str, Any]
 ALONE = "none"
-"""The name that says that the pod is in no gang, whatever else it says."""
+"""The name for a pod in no gang, regardless of its other fields."""
 _LONGEST_LABEL = 63
 _MINIMUM = f"metadata.annotations[{names.GANG_MINIMUM}]"
 _NAMELESS = f"nothing names the gang; add the annotation {names.GANG}, or have a controller create the pods"
@@ -34,7 +34,7 @@ _WANTED = f"a whole number from 1 to {MOST_MEMBERS}: how many pods of the gang s
 
 
 class GangKey(NamedTuple):
-    """What the pods of one gang have in common."""
+    """The common properties of the pods of one gang."""
 
     namespace: str
     source: str
@@ -52,7 +52,7 @@ class Membership:
 
     key: GangKey
     minimum: int
-    """How many pods of it start together."""
+    """The number of its pods that start together."""
     leads: bool = False
     """Whether the others may be created only after this pod runs, which the pods do not say."""
 
@@ -123,13 +123,13 @@ def _leader_worker_set(pod: JSON) -> _Group | None:
 
 
 def _job_set(pod: JSON) -> _Group | None:
-    """All pods of a JobSet. They do not say how many they are."""
+    """All pods of a JobSet. They do not contain their number."""
     name = _labels(pod).get("jobset.sigs.k8s.io/jobset-name")
     return _Group("JobSet", name) if name else None
 
 
 def _controller(pod: JSON) -> _Group | None:
-    """The pods of one controller, such as an Indexed Job, where they say how many start together and nothing else."""
+    """The pods of one controller, such as an Indexed Job, if they contain only the number that starts together."""
     if names.GANG_MINIMUM not in _annotations(pod):
         return None
     for owner in (pod.get("metadata") or {}).get("ownerReferences") or ():
@@ -151,7 +151,7 @@ READERS: tuple[Callable[[JSON], _Group | None], ...] = (
 
 
 def read(pod: JSON) -> Membership | NoGang | None:
-    """The gang of a pod; None where it names none, or starts alone. The pod may be any JSON."""
+    """The gang of a pod; None if it names none, or starts alone. The pod may be any JSON."""
     group = next(filter(None, (reader(pod) for reader in READERS)), None)
     said = _annotations(pod).get(names.GANG_MINIMUM)
     if group is None:
@@ -181,7 +181,7 @@ def gang_of(pod: JSON) -> Membership | None:
 
 
 def refused(pod: JSON) -> Refusal | None:
-    """What is wrong in our own annotations of a new pod."""
+    """The errors in our own annotations of a new pod."""
     annotations = _annotations(pod)
     name, minimum = annotations.get(names.GANG), annotations.get(names.GANG_MINIMUM)
     if name is not None and not is_name(name):
@@ -205,7 +205,7 @@ def is_name(text: object) -> bool:
 
 
 def number(text: object) -> int | None:
-    """How many pods start together, as it is written; None where that is no such number."""
+    """The written number of pods that start together; None if it is invalid."""
     if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= len(str(MOST_MEMBERS)):
         return int(text) if 1 <= int(text) <= MOST_MEMBERS else None
     return None

@@ -16,7 +16,7 @@ class Level:
     """
     `name`: in annotations, GPUNodes, metrics and the containers' environment. `limits`: whether it keeps a container
     from using more memory than its limit; otherwise it finds out afterwards. `shows_share`: whether a container sees
-    its share as all of the GPU's memory; None where another level decides that. `volumes`: whether the webhook
+    its share as all of the GPU's memory; None if another level decides that. `volumes`: whether the webhook
     can bring it to a container by hostPath volumes.
     """
 
@@ -45,7 +45,7 @@ ISOLATION = tuple(level.name for level in LEVELS)
 LIMITING = tuple(level.name for level in LEVELS if level.limits)
 SHOWING_SHARES = frozenset(level.name for level in LEVELS if level.shows_share)
 SHOWING_CARDS = frozenset(level.name for level in LEVELS if level.shows_share is False)
-"""A container under one of these sees the card's memory, whatever else limits it."""
+"""A container under one of these sees the card's memory, regardless of other limits."""
 WITH_VOLUMES = tuple(level.name for level in LEVELS if level.volumes)
 
 

@@ -1,5 +1,5 @@
 """
-What programs read of other people's objects: one row for each kind of object that a program lists or watches.
+The fields that programs read of others' objects: one row for each kind that a program lists or watches.
 
 Users choose how large their objects are. An object can have 1.5 MiB, decoded JSON takes about ten times its size, and a
 collection has as many objects as users make. Therefore each program keeps only the fields of its row, and makes each
@@ -7,7 +7,7 @@ object small before it decodes the next one (`runtime.kubernetes.client`). An ob
 bytes is replaced by what `beyond` makes of it, and that is logged.
 
 Such an object never frees anything: a share stays counted, and a card that may be excluded stays excluded. So an object
-that says that something is taken is reduced to that part; one that only offers something, or asks for it, may be left
+that says that something is taken is reduced to that part; one that only offers something, or requests it, may be left
 out.
 
 `tests/unit/runtime/kubernetes/test_kinds.py` finds a list or a watch that names no row. Pure.
@@ -99,7 +99,7 @@ def identity(document: JSON) -> JSON:
 
 
 def name_of(document: JSON) -> str:
-    """`namespace/name`, or the name of what has no namespace; empty where it has none."""
+    """`namespace/name`, or the name of what has no namespace; empty if it has none."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return ""
@@ -107,7 +107,7 @@ def name_of(document: JSON) -> str:
 
 
 ANYTHING = ObjectKind("", 1 << 62, "it is taken as it is")
-"""For tools and tests that read what they made themselves; no program reads by this row."""
+"""For tools and tests that read their own objects; no program reads by this row."""
 
 # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ _STATUS_OF_A_HOLDER = (
 
 def _pod_beyond(pod: JSON) -> JSON:
     """
-    A trimmed pod that is too large: the part that says what it takes of its node and of the cards.
+    The part of a too large trimmed pod with its usage of its node and of the cards.
 
     A waiting one says why it is not placed; in a pod without the gate, everything by which a share is counted is kept.
     """
@@ -404,7 +404,7 @@ DEVICECLASSES = ObjectKind(
 
 
 def _is_allocated(claim: JSON) -> JSON:
-    """Who owns a ResourceClaim, and whether it is allocated and reserved; its owner distinguishes it from others."""
+    """The owner of a ResourceClaim, which distinguishes it from others, and whether it is allocated and reserved."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     owners = [project(each, _keys("kind", "name", "uid")) for each in (metadata.get("ownerReferences") or ())[:2]]
     slim = project(metadata, _keys("name", "namespace", "uid", "deletionTimestamp"))
@@ -450,7 +450,7 @@ def _text_of(parent: Any, most: int) -> JSON:
 
 
 def _claim_beyond(claim: JSON) -> JSON:
-    """A bound claim stays bound; an unbound one asks for nothing that could be read."""
+    """A bound claim stays bound; an unbound one requests nothing that could be read."""
     kept = identity(claim)
     finalizers = (claim.get("metadata") or {}).get("finalizers") or ()
     kept["metadata"]["finalizers"] = [each for each in finalizers if each == names.CLAIM_FINALIZER][:1]

@@ -20,12 +20,12 @@ MOST_ON_NODE = 1_024
 """GPUs and MIG slices of one node at most. No node has more, and a node's report may be forged."""
 MOST_MEMORY = 1 << 46
 """Bytes of memory on one GPU; none has more, and a larger number is a typing error. With this bound, all that a pod can
-ask for stays within the 64 bits in which the allocator counts."""
+request stays within the 64 bits in which the allocator counts."""
 LEAST_USED = 256 << 20
 """The least memory of a share in bytes. No CUDA program starts in less, so a smaller share is a typing error. No card
 has this many GiB, so most often the author wrote GiB for a resource that counts MiB."""
 MOST_CONTAINERS = 256
-"""Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
+"""Containers of a pod that requests a share; a pod rarely has more than ten. Each gets environment entries, and each
 message, annotation and decision about the pod grows with their number."""
 MOST_CLAIMS = 64
 """ResourceClaims of one pod that requests a share, including those of other drivers."""
@@ -36,10 +36,10 @@ MOST_CONSTRAINTS = 32
 MOST_CONSUMERS = 256
 """Pods that use one ResourceClaim at the same time (resource.k8s.io/v1, ResourceClaimReservedForMaxSize)."""
 MOST_SHARING = 64
-"""Containers of one pod that ask for a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
+"""Containers of one pod that request a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
 of annotations that Kubernetes stores, and costs time in every decision."""
 MOST_SHARES = 256
-"""GPUs of one pod, each counted once for every container that asks for it: 64 containers with 4 each, or 4 with 64."""
+"""GPUs of one pod, each counted once for every container that requests it: 64 containers with 4 each, or 4 with 64."""
 MOST_WORDS, LONGEST_WORD = 256, 128
 """Words of one list of models or UUIDs, and characters of one word; a UUID has 40."""
 MOST_SELECTORS, MOST_ALTERNATIVES = 8, 8
@@ -79,7 +79,7 @@ node; across NUMA nodes. `nvidia-smi topo -m` calls them NV#, PIX, PXB, PHB, NOD
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """
-    Which GPUs a container accepts. Empty tuples accept all.
+    The GPUs that a container accepts. Empty tuples accept all.
 
     Models match when the GPU's model contains one of the words, whatever their case; UUIDs match exactly.
     `least_memory`: bytes that the whole card must have, whatever the share.
@@ -321,7 +321,7 @@ class GpuShare:
     """The GPU's whole memory in bytes, which the older systems also show to containers."""
     cdi: str = ""
     """The CDI kinds whose device of this UUID the container gets, separated by commas: the kind of the node's runtime,
-    and ours where the node has it. Empty where the runtime identifies GPUs by UUID alone."""
+    and ours where the node has it. Empty if the runtime identifies GPUs by UUID alone."""
     nri: bool = False
     """Whether a pod's annotation names the devices to the NRI plugin of NVIDIA's container toolkit."""
     dra: bool = False
@@ -460,7 +460,7 @@ class Delivery:
     `nri`: an annotation names the GPU to NVIDIA's NRI plugin, which needs no runtime class.
     `dra`: the pod's ResourceClaim names the GPU to the agent, which is a kubelet plugin (Dynamic Resource Allocation).
     `mounts`: how a container gets the files of its limiter (MPS's sockets, the preloaded library), one of `MOUNTS`;
-    empty where it needs none.
+    empty if it needs none.
     `single`: a container can use only one GPU, because each GPU has its own MPS daemon and a client uses one daemon.
     `partitions`: MPS partitions reserve cores, so a container gets its pod's own device of our kind.
     """

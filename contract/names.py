@@ -432,7 +432,7 @@ name every GPU.
 
 def nri_annotation(container: str) -> str:
     """
-    The annotation by which NVIDIA's NRI plugin gives CDI devices to one container; empty where the container's name is
+    The annotation by which NVIDIA's NRI plugin gives CDI devices to one container; empty if the container's name is
     too long, and then it gets none.
     """
     name = f"container.{container}"

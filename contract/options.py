@@ -84,7 +84,8 @@ class Options:
     core_only_memory: int = 0
     """Bytes that an Elastic GPU share of cores alone reserves; 0 reserves memory in proportion to the cores."""
     whole_gpus: str = OURS
-    """Who serves pods that name `nvidia.com/gpu` and no share: `ours` (as exclusive GPUs) or the `vendor`'s plugin."""
+    """Which plugin serves pods that name `nvidia.com/gpu` and no share: `ours` (as exclusive GPUs) or the `vendor`'s.
+    """
     resource_names: tuple[tuple[str, str], ...] = ()
     """(this cluster's name, the standard name) of renamed resources."""
     least_memory: int = quantity.MIB
@@ -107,7 +108,7 @@ class VgpuOptions:
     device_split_count: int | None = None
     """Pods on one GPU at most."""
     device_memory_scaling: float | None = None
-    """How many times its memory a GPU may promise."""
+    """The factor of its memory that a GPU may promise."""
     default_mem: int | None = None
     """Bytes on each GPU where no memory is named; 0 is the whole card's."""
     default_cores: int | None = None
@@ -271,7 +272,7 @@ _READING: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "minMemory": ("least_memory", _amount(quantity.MIB)),
     "minPercent": ("least_percent", _number(1, WHOLE)),
 }
-"""The options that say how pods are read on all nodes: the field of `Options`, and who reads it."""
+"""The options that define how pods are read on all nodes: the field of `Options`, and its readers."""
 _PARTS = ("pools", "schedulerProfiles")
 """Options with their own format."""
 _STANDARD_NAMES: Mapping[str, str] = {
@@ -300,7 +301,7 @@ class Pool:
     node: NodeTemplate | None = None
     """The resources of an empty node of the pool; None: no node of it is requested."""
     spare: int = 0
-    """How many empty nodes are kept."""
+    """The number of empty nodes to keep."""
 
     def has(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels is in the pool."""
@@ -321,7 +322,7 @@ class PoolOptions:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """The administrator's settings of kube-scheduler's profiles, by `schedulerName`."""
     base: Options = DEFAULTS
-    """How pods are read where the options of the cluster and of pools say nothing."""
+    """How pods are read if the options of the cluster and of pools do not define it."""
 
     def of_node(self, labels: Mapping[str, str]) -> tuple[str, VgpuOptions]:
         """The name of the node's pool, empty for none, and the options that apply there."""

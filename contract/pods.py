@@ -1,5 +1,5 @@
 """
-A pod's JSON: the fields that a placement needs, and what the pod's state says about its share. Pure functions.
+Reads a pod's JSON: the fields that a placement needs, and the state of its share. Pure functions.
 
 Pods are trimmed once, when they arrive from the webhook's question or the watch: a full pod is ten times larger.
 """
@@ -74,7 +74,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _SOME = {"some": True}
 _BEYOND = "beyond"
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a mirror pod. It shows a static pod, which its kubelet runs whatever is written to the API server."""
+"""Annotation of a mirror pod. It shows a static pod, which its kubelet runs regardless of the API server's state."""
 _FOREIGN = "kubectl.kubernetes.io/"
 _MOST_DIGITS = 20
 """Of a resourceVersion, which has 64 bits; Python refuses to read thousands of digits."""
@@ -123,8 +123,8 @@ def _container(container: Mapping[str, Any]) -> JSON:
 
 def _resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> JSON:
     """
-    What runs and what was granted of the containers that are resized, and of the pod where it has resources of its own.
-    Only for pods where it differs from the spec: hardly any of 100,000.
+    The running and the granted resources of resized containers, and of the pod if it has its own resources. Only for
+    pods where it differs from the spec: hardly any of 100,000.
     """
     found: JSON = {}
     for kind in ("initContainers", "containers"):
@@ -159,7 +159,7 @@ def _state(status: Mapping[str, Any], kept: tuple[str, ...]) -> JSON:
 
 
 def _is_resized(status: Mapping[str, Any], requested: Mapping[str, Any] | None) -> bool:
-    """Whether a container runs with, or was granted, something other than it asks for now."""
+    """Whether a container runs with, or was granted, something other than it requests now."""
     runs = status.get("resources")
     if runs is None or requested is None:
         return False
@@ -167,7 +167,7 @@ def _is_resized(status: Mapping[str, Any], requested: Mapping[str, Any] | None) 
 
 
 def _volume(volume: Mapping[str, Any]) -> JSON:
-    """A volume without the template of the claim that is made for it."""
+    """A volume without the template of the claim that is created for it."""
     return {key: {} if key == "ephemeral" else value for key, value in volume.items()}
 
 
@@ -269,7 +269,7 @@ def _ours_of(status: Mapping[str, Any]) -> JSON:
 
 
 def key(pod: Mapping[str, Any]) -> str:
-    """`namespace/name`, as kubectl would say it."""
+    """`namespace/name`, as kubectl shows it."""
     metadata = pod.get("metadata") or {}
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
@@ -281,7 +281,7 @@ def uid(pod: Mapping[str, Any]) -> str:
 
 def version(pod: Mapping[str, Any]) -> int | None:
     """
-    The pod's resourceVersion, which says which of two states of a pod is later; None where it has none.
+    The pod's resourceVersion, which orders two states of a pod by time; None if missing.
 
     Versions are growing decimal numbers (Kubernetes API concepts, "Resource versions"; comparable since 1.35, and in
     every earlier release that stores its objects in etcd).
@@ -314,7 +314,7 @@ def finished(pod: Mapping[str, Any]) -> bool:
 
 
 def nominated(pod: Mapping[str, Any]) -> str:
-    """The node on which kube-scheduler makes room for the pod; empty where there is none, or once it is deleted."""
+    """The node on which kube-scheduler makes room for the pod; empty if there is none, or once it is deleted."""
     deleted = (pod.get("metadata") or {}).get("deletionTimestamp")
     return "" if deleted or gates(pod) else str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
@@ -369,7 +369,7 @@ def admitted_before(pod: Mapping[str, Any]) -> PodRequest | None:
     """
     The request of an admitted pod that may have got more containers since.
 
-    As `admitted`, but only the containers in the request must agree with it; the others may ask for anything. All that
+    As `admitted`, but only the containers in the request must agree with it; the others may request anything. All that
     is held must be counted.
     """
     return _request(pod, alone=False)
@@ -457,13 +457,13 @@ def _agreeing(memory: int, fraction: FractionRequest, more: Uncounted, *, exact:
 
 
 def allocation_of(pod: Mapping[str, Any], request: PodRequest) -> Allocation | None:
-    """The pod's allocation if it can be read and gives exactly what the request asks for, else None."""
+    """The pod's allocation if it can be read and satisfies the request exactly, else None."""
     allocation = carried_allocation(pod)
     return allocation if allocation is not None and is_granted(request, allocation) else None
 
 
 def is_granted(request: PodRequest, allocation: Allocation) -> bool:
-    """Whether the allocation gives exactly what the request asks for."""
+    """Whether the allocation satisfies the request exactly."""
     if len(allocation.containers) != len(request.containers):
         return False
     pairs = zip(request.containers, allocation.containers, strict=True)
@@ -474,7 +474,7 @@ def is_granted(request: PodRequest, allocation: Allocation) -> bool:
 
 
 def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
-    """The allocation annotation of a pod, valid or not; None where there is none that can be read."""
+    """The allocation annotation of a pod, valid or not; None if there is none that can be read."""
     try:
         return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
@@ -538,7 +538,7 @@ def _unread(text: object, document: Mapping[str, Any], why: str) -> UnreadShare 
 
 
 def allocation_id(pod: Mapping[str, Any]) -> str:
-    """The id of the allocation annotation of a pod, valid or not; empty where there is none."""
+    """The id of the allocation annotation of a pod, valid or not; empty if there is none."""
     allocation = carried_allocation(pod)
     return allocation.id if allocation is not None else ""
 

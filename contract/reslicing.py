@@ -1,5 +1,5 @@
 """
-What the MIG manager of NVIDIA's GPU operator writes on a Node while it repartitions the node's GPUs.
+The label that the MIG manager of NVIDIA's GPU operator writes on a Node while it repartitions the node's GPUs.
 
 A share that is placed meanwhile would be on a slice that is about to be removed. The manager writes the label before it
 begins, and again when it has ended. A node whose slicing failed is judged by what its agent sees.

@@ -24,9 +24,9 @@ _READY = ("Ready", "ContainersReady")
 
 def starting_since(pod: Mapping[str, Any], request: PodRequest, placed: float) -> float | None:
     """
-    Since when the pod has been starting, in seconds since 1970; 0 where it does not say; None where it is not starting.
+    Since when the pod has been starting, in seconds since 1970; 0 if missing; None if it is not starting.
 
-    `placed`: since when it has its share; 0 where that is unknown.
+    `placed`: since when it has its share; 0 if that is unknown.
     """
     if not request.alone:
         return None
@@ -44,7 +44,7 @@ def starting_since(pod: Mapping[str, Any], request: PodRequest, placed: float) -
 
 
 def _started(status: Mapping[str, Any], containers: set[str]) -> float:
-    """When the last of the containers started; 0 where none runs, or one was restarted."""
+    """When the last of the containers started; 0 if none runs, or one was restarted."""
     found = 0.0
     for each in _states(status):
         if each.get("name") not in containers:

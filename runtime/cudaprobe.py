@@ -117,7 +117,7 @@ class CudaCard:
 
 def memory(card: CudaCard, target: int, chunk: int) -> dict[str, int]:
     """
-    Allocate until the driver refuses or `target` MiB are there. `code`: the refusal's, 0 where there was none.
+    Allocate until the driver refuses or `target` MiB are there. `code`: the refusal's, 0 if there was none.
 
     A card that others have filled also refuses, and proves nothing. So nothing is tried if the whole card is shown and
     less than the target is free.

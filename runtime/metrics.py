@@ -48,15 +48,15 @@ class Metrics:
         self._made = {spec.name: _collector(spec, self.registry) for spec in specs}
 
     def counter(self, spec: MetricSpec) -> Counter:
-        """The counter declared as `spec`. Raises KeyError where this program does not expose it."""
+        """The counter declared as `spec`. Raises KeyError if this program does not expose it."""
         return self._of(spec, Counter)
 
     def gauge(self, spec: MetricSpec) -> Gauge:
-        """The gauge declared as `spec`. Raises KeyError where this program does not expose it."""
+        """The gauge declared as `spec`. Raises KeyError if this program does not expose it."""
         return self._of(spec, Gauge)
 
     def histogram(self, spec: MetricSpec) -> Histogram:
-        """The histogram declared as `spec`. Raises KeyError where this program does not expose it."""
+        """The histogram declared as `spec`. Raises KeyError if this program does not expose it."""
         return self._of(spec, Histogram)
 
     def rows(self, spec: MetricSpec, read: Rows) -> None:

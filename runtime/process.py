@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Process:
-    """What a program's threads share: the stop event, and what happens when one of them fails."""
+    """The shared state of a program's threads: the stop event, and the reaction to failures."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()

@@ -1,5 +1,5 @@
 """
-Which clients may read `/metrics`: those whose token the API server knows and whose user it authorizes for the path.
+Lets clients read `/metrics` if the API server accepts their token and authorizes their user for the path.
 
     Authorization: Bearer TOKEN ──▶ what is remembered ──▶ TokenReview, SubjectAccessReview ──▶ a `ScrapeVerdict`
 
@@ -95,7 +95,7 @@ class _Bucket:
 
 
 class ScrapeGate:
-    """Remembers the API server's answers about tokens. `review` asks it; it may take seconds and must not raise."""
+    """Remembers the API server's answers about tokens. `review` queries it, may take seconds, and must not raise."""
 
     def __init__(self, review: Review, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._review = review
@@ -225,6 +225,6 @@ def scraping(access: str, certificates: Path | None, review: Review) -> Scraping
 
 
 def bearer(header: str) -> str:
-    """The token of an `Authorization` header; empty where it has none."""
+    """The token of an `Authorization` header; empty if it has none."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -87,7 +87,7 @@ def grouped(kind: type[Any], at: str | None = None) -> Any:
 def composed(base: type[T], groups: Iterable[tuple[str, str, type[Any]]]) -> type[T]:
     """
     `base` with further groups: for each the field, where its settings are named (as `at`), and its dataclass. Raises
-    TypeError where two fields or two settings have one name.
+    TypeError if two fields or two settings have one name.
     """
     fields = [(name, kind, grouped(kind, at)) for name, at, kind in groups]
     made = typing.cast(type[T], dataclasses.make_dataclass(base.__name__, fields, bases=(base,), frozen=True))

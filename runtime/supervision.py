@@ -1,5 +1,5 @@
 """
-Restarts of failed workers: when, how often, and when only a restart of the process can help.
+Restarts failed workers, and decides when only a restart of the process can help.
 
 A worker that raises must not end the others, nor be missing unnoticed: half a program that still answers its probes is
 worse than a restart. So a failed worker is started again after a pause that doubles. If it keeps failing, `/healthz`

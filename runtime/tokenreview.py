@@ -1,5 +1,5 @@
 """
-Which user a scraper's token belongs to, and whether that user may read metrics: two questions to the API server.
+Finds the user of a scraper's token, and whether that user may read metrics, by two requests to the API server.
 
 Must not: log a token, or remember it (`runtime.scraping` remembers the answer).
 """

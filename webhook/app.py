@@ -89,7 +89,7 @@ def make_app(
     The webhook and its probes.
 
     A document of options that could never be read counts as empty, since the webhook has no state. A pod without an
-    amount of memory then asks for a whole card, so no other pod loses memory. `patience`: seconds that a review waits
+    amount of memory then requests a whole card, so no other pod loses memory. `patience`: seconds that a review waits
     for the allocator. `client` makes a client of the allocator's socket.
     """
     document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)

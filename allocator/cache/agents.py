@@ -1,9 +1,9 @@
 """
-Which nodes' agents are silent: they have not written for longer than they say, and than the administrator allows.
+Detects nodes with silent agents: these have not written within their own interval, nor within the allowed time.
 
-An agent's clock is not ours, so only that its time changes counts, by our clock. Silence counts only while agents could
-be heard: a caller that could not hear them for a while restarts the count (`restart`). An agent that writes costs one
-entry of a dictionary; each agent has one place in a heap, which is looked at when it is due. Pure: time is passed in.
+An agent's clock is not ours, so only changes of its time count, measured by our clock. Silence counts only while agents
+could be heard: a caller that could not hear them restarts the count (`restart`). An agent that writes costs one entry
+of a dictionary; each agent has one place in a heap, which is looked at when it is due. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Agents:
         self._patience = patience
         self._heard: dict[str, tuple[Heartbeat, float]] = {}
         self._due: list[tuple[float, str]] = []
-        """When to look at an agent again, which is not later than when it may be silent."""
+        """The time of the next check of each agent, not later than the time from which it may be silent."""
         self._queued: set[str] = set()
         """The nodes that have a place in `_due`."""
         self.silent: set[str] = set()
-        """The nodes whose agents are silent; to others it is for reading."""
+        """The nodes whose agents are silent; other parts only read it."""
 
     def hear(self, node: str, beat: Heartbeat, now: float, *, listed: bool = False) -> bool:
         """
-        A GPUNode is new or changed; `listed`: it came with a list, so the watch may have missed what came before. True
-        if its agent was silent and is not any more.
+        A GPUNode is new or changed; `listed`: it came with a list, so the watch may have missed earlier changes. True
+        if its agent was silent and no longer is.
         """
         before = self._heard.get(node)
         same = before is not None and before[0] == beat
@@ -55,7 +55,7 @@ class Agents:
             self._heard[node] = (beat, now)
 
     def take_silent(self, now: float) -> Mapping[str, float]:
-        """The nodes whose agents have become silent since the last call, and for how many seconds each has been."""
+        """The nodes whose agents have become silent since the last call, with the seconds of silence of each."""
         found: dict[str, float] = {}
         waits: list[tuple[str, Heartbeat]] = []
         while self._due and self._due[0][0] <= now:

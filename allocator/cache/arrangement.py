@@ -4,7 +4,7 @@ Places for pods that start together, on a trial: all of them or none.
 Each pod goes where the engine puts it, with the earlier ones counted. What is left for the last pod depends on where
 the first ones went. If they do not all fit, other ways are tried: the largest pods first, and then a search that takes
 back one placement after the other and puts the pod on another card or node. The search is bounded (`STEPS`), so it may
-miss a way. If all pods ask for one share of the same kind, the first answer is final, and nothing is searched.
+miss a way. If all pods request one share of the same kind, the first answer is final, and nothing is searched.
 
 Pure: the caller owns the trial.
 """
@@ -34,19 +34,19 @@ class Member:
     ask: SchedulingRequest
     who: Requester
     out: dict[str, Reason] = field(default_factory=dict, compare=False)
-    """Nodes where it cannot be, even if they have room."""
+    """Nodes that it cannot use, even if they have room."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """All fit: where each goes, in their order. They stay on the trial."""
+    """All fit: the place of each, in their order. They stay on the trial."""
 
     placements: tuple[Placement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FellShort:
-    """At most this many fit, and this is why the next one does not; `member` is its position. None is on the trial."""
+    """The most members that fit, and why the next one does not; `member` is its position. None is on the trial."""
 
     placed: int
     member: int
@@ -92,7 +92,7 @@ def _in_order(
 
 def _is_conclusive(trial: Trial, members: Sequence[Member]) -> bool:
     """
-    Whether another way would place no more of them: each asks for the same share of one card, so the order makes no
+    Whether no other way would place more of them: each requests the same share of one card, so the order makes no
     difference for a card, and no other pod matters.
     """
     one = members[0].ask
@@ -162,7 +162,7 @@ class _Search:
 def _elsewhere(
     ask: SchedulingRequest, out: dict[str, Reason], found: Placement
 ) -> tuple[SchedulingRequest, dict[str, Reason]]:
-    """The same pod without the card it was put on; without the whole node, where it has several cards."""
+    """The same pod without its last card; without the whole node if it has several cards."""
     fractions = ask.request.containers
     if len(fractions) > 1 or fractions[0].count > 1:
         return ask, {**out, found.node: _ELSEWHERE}

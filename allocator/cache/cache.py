@@ -1,5 +1,5 @@
 """
-The cluster as the allocator knows it: nodes, their GPUs, and every pod that takes something of them.
+The allocator's view of the cluster: nodes, their GPUs, and every pod that uses some of them.
 
 Watch events come in, a snapshot of frozen node states comes out. The cache owns the ledger; pods that wait are in the
 queue and not here. It makes no decision, does no I/O and has no clock: times are passed in. Its content is rebuilt from
@@ -72,7 +72,7 @@ _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class FrozenCluster:
-    """What decisions see at one moment: the nodes, which of them are reserved, and what was learnt."""
+    """The input of decisions at one moment: the nodes, their reservations, and the learned tables."""
 
     nodes: tuple[NodeState, ...]
     reservations: tuple[HeldNode, ...] = ()
@@ -124,7 +124,7 @@ class Pending:
             self._sum = minus(self._sum, before)
 
     def total(self, now: float) -> Compute:
-        """What waits for a node, and in addition what came recently."""
+        """The sum of the pods that wait for a node and of recent pods."""
         while self._came and self._came[0][0] < now - _LATELY:
             self._came.popleft()
         found = self._sum
@@ -170,36 +170,36 @@ class Cache:
         self._journal = journal
         self.ledger = Ledger(journal)
         self.engine = engine
-        """Gets every node state that changes, so that it can be asked at any time."""
+        """Gets every node state that changes, so that it can decide at any time."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
         self._agents = Agents(patience)
         self.idle_shares = IdleShares()
-        """Which pods compute nothing."""
+        """The pods that compute nothing."""
         self.starting = StartingPods()
-        """Which pods start alone and are not ready; to others it is for reading."""
+        """The pods that start alone and are not ready; other parts only read it."""
         self.allocated = AllocatedPods()
         """The pods that hold a share and were seen."""
         self._on_node: dict[str, NodeUse] = {}
         self.neighbours = Neighbours(gates, filters)
-        """All pods on nodes, for what they say of each other; to others it is for reading."""
+        """All pods on nodes, for the rules between them; other parts only read it."""
         self.refusals = Refusals()
-        """What kube-scheduler refused; to others it is for reading."""
+        """The refusals of kube-scheduler; other parts only read them."""
         self.pending = Pending()
-        """Pods that kube-scheduler is about to place; to others it is for reading."""
+        """Pods that kube-scheduler is about to place; other parts only read it."""
         self._pods_of: dict[str, dict[str, NodeUse]] = {}
         self._by_claim: frozenset[str] = frozenset()
-        """Extended resources that DeviceClasses stand for."""
+        """Extended resources for which DeviceClasses stand."""
         self._snapshot: dict[str, NodeState] = {}
         self._overcommitted: dict[str, tuple[str, ...]] = {}
         self.gpus = 0
-        """How many GPUs the nodes have in total."""
+        """The total number of GPUs."""
         self._totals: Held | None = None
-        """What all GPUs have together; None if it must be added up again."""
+        """The total amounts of all GPUs; None if they must be added up again."""
         self._kept: tuple[HeldNode, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self.changes = 0
-        """How often what decisions see has changed: the state of a node, or which nodes are reserved."""
+        """The number of changes of the input of decisions: of the state of a node, or of the reserved nodes."""
         self._cures: set[Cure] = set()
         self.freed: set[str] = set()
         """Nodes that may have more room than when its reader emptied it."""
@@ -207,7 +207,7 @@ class Cache:
         self._joining: dict[str, tuple[str, Amounts]] = {}
         """Pods of the queue that wait until Kubernetes has room on a node for a share that other pods have: by uid."""
         self._stale: set[str] | None = None
-        """Nodes that changed since `hold`; None where every state is what it should be."""
+        """Nodes that changed since `hold`; None if every state is what it should be."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Cache:
         return replace(state, usage=free, requested=requested, host_ports=host_ports, overcount=NO_OVERCOUNT)
 
     def tracked(self, uid: str) -> TrackedPod:
-        """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
+        """The record of a pod that does not wait; `UNTRACKED` for a pod that uses nothing of any node."""
         taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
         return TrackedPod(
             node=taken.node if taken is not None and not taken.nominated else "",
@@ -250,7 +250,7 @@ class Cache:
         return FrozenCluster(tuple(self._snapshot.values()), self._kept, self.engine.tables, to_come, seen)
 
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
-        """Where a pod goes."""
+        """The place of a pod."""
         self.prepare()
         refused = self.refused_by_others(ask, who)
         prefer = self.neighbours.preference(who.rules, ask.needs)
@@ -304,13 +304,13 @@ class Cache:
         return self._inventories.get(name)
 
     def unserved(self, name: str) -> Amounts:
-        """What Kubernetes counts on a node for pods that run there without the share that they requested."""
+        """The amounts that Kubernetes counts on a node for pods that run there without their requested share."""
         return capacity.total(use.unserved for use in self._pods_of.get(name, {}).values())
 
     def counted_again(self, name: str) -> Amounts:
         """
-        What Kubernetes counts on a node for pods that use a ResourceClaim alongside another pod; including those that
-        are about to. The node's capacity exceeds the promise of its GPUs by this.
+        The amounts that Kubernetes counts on a node for pods that use, or are about to use, a ResourceClaim alongside
+        another pod. The node's capacity exceeds the promise of its GPUs by this.
         """
         found = self.ledger.counted_again(name)
         about_to = (amounts for node, amounts in self._joining.values() if node == name)
@@ -347,7 +347,7 @@ class Cache:
         return facts.accounting.above(capacity.total((*used, Amounts(more.memory, more.cores), self.unserved(name))))
 
     def take_cures(self) -> frozenset[Cure]:
-        """What has happened since the last call that may let a waiting pod fit, as the registry names it."""
+        """The changes since the last call that may let a waiting pod fit, by their names in the registry."""
         found = frozenset(self._cures | self.neighbours.take_cures())
         self._cures.clear()
         return found
@@ -400,7 +400,7 @@ class Cache:
         return self._refresh(name)
 
     def offered(self, name: str) -> frozenset[str]:
-        """The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node."""
+        """The resources by which NVIDIA's own plugin hands out GPUs on a node; none if there is no such node."""
         facts = self._facts.get(name)
         return facts.vendors if facts is not None else frozenset()
 
@@ -603,7 +603,7 @@ class Cache:
     # -- idle shares ----------------------------------------------------------------------------------------------
 
     def report_idle(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> None:
-        """Apply a GPUNode's report about the idle shares of its node. `listed`: it may be old."""
+        """Apply a GPUNode's report about the idle shares of its node. `listed`: the report may be old."""
         if self.idle_shares.see(node, report, now, listed=listed):
             self._note_idle(node, {pod: now - (report.lasted(pod) or 0) for pod in report.shares})
 
@@ -684,7 +684,7 @@ class Cache:
             self.pending.put(pod.uid, pod.compute, now)
 
     def _note_neighbour(self, pod: PodInfo) -> None:
-        """Count the pod where it is, and no longer where its share was reserved."""
+        """Count the pod on its node, and no longer where its share was reserved."""
         if pod.allocation_id and pod.allocation is not None:
             self.neighbours.drop(pod.allocation_id)
             if pod.bound:
@@ -874,7 +874,7 @@ _JOINS = frozenset((Cure.NODE,))
 
 
 def cures(before: NodeState, after: NodeState) -> frozenset[Cure]:
-    """What the change of a node may cure; empty if no pod can fit there that did not fit before."""
+    """The cures that the change of a node may bring; empty if no pod can newly fit there."""
     found = (
         (Cure.GPUS, _cards(before) != _cards(after)),
         (Cure.LABELS, before.labels != after.labels),

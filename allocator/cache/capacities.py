@@ -1,10 +1,10 @@
 """
-What pods hold beyond what their node's GPUs promise, and which pods hold a GPU that is unhealthy or does not exist any
-more.
+Finds amounts that pods hold beyond the promise of their node's GPUs, and pods whose GPU is unhealthy or no longer
+exists.
 
 The node's agent needs the first for the node's capacity (`contract.nodes.capacity`), and reads it in an annotation of
-the GPUNode. The second is reported to the pods. Only nodes that changed are looked at, and each of them again until the
-watch shows on its GPUNode what was to be written there.
+the GPUNode. The second is reported to the pods. Only changed nodes are checked, and each of them again until the watch
+shows the written annotation on its GPUNode.
 
 Pure. Not thread-safe: its owner's lock guards it.
 """
@@ -24,15 +24,14 @@ from contract.reasons.pods import PodEventReason
 AGAIN = 30.0
 """Seconds until an annotation that the watch does not show is written again."""
 _AT_ONCE = 500
-"""Nodes that are looked at in one turn: some milliseconds."""
+"""The number of nodes that are checked in one turn: some milliseconds."""
 _LASTS = 3.0
 """
 Seconds for which a GPU must be missing or unhealthy until that is reported to its pods; agents publish while a machine
 starts.
 """
 _RESTS = 600.0
-"""Seconds for which a GPU must be healthy before its pods are told again that it is not: its state may change every
-second."""
+"""Seconds for which a GPU must be healthy before its next failure is reported: its state may change every second."""
 _MOST_WHY = 200
 """Bytes of an agent's reason in an Event."""
 
@@ -50,7 +49,7 @@ class Stranded:
 
 @dataclass(frozen=True, slots=True)
 class HeldBeyond:
-    """The annotation of a GPUNode on what pods hold beyond what its GPUs promise."""
+    """The annotation of a GPUNode about the amounts that pods hold beyond the promise of its GPUs."""
 
     key: str
     """The node's name."""
@@ -59,7 +58,7 @@ class HeldBeyond:
 
 
 class Capacities:
-    """What is noted of each node."""
+    """The notes about each node."""
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}
@@ -72,10 +71,10 @@ class Capacities:
         self._unhealthy: dict[str, dict[str, float]] = {}
         """GPUs that pods hold and that are unhealthy, by node, and since when."""
         self._warned: dict[tuple[str, str], float] = {}
-        """Pods that were told about an unhealthy GPU, and when it was last unhealthy."""
+        """Pods with a report about an unhealthy GPU, and when the GPU was last unhealthy."""
 
     def see(self, node: str, text: str) -> None:
-        """What a GPUNode's annotation says now."""
+        """Store the current value of a GPUNode's annotation."""
         if self._seen.get(node) != text:
             self._seen[node] = text
             self._owing[node] = None
@@ -86,7 +85,7 @@ class Capacities:
             notes.pop(node, None)
 
     def look(self, cache: Cache, now: float) -> list[HeldBeyond]:
-        """The annotations to write. At most so many nodes a call; the others at the next one."""
+        """The annotations to write, for a limited number of nodes per call; the others follow at the next one."""
         self._owing.update(dict.fromkeys(cache.take_touched()))
         words = []
         for node in list(self._owing)[:_AT_ONCE]:
@@ -142,7 +141,7 @@ class Capacities:
 def _lasting(
     notes: Mapping[str, Mapping[str, float]], cache: Cache, now: float
 ) -> Iterator[tuple[str, str, Reservation]]:
-    """For GPUs that have been noted for long enough: the node, the UUID, and who holds a share there."""
+    """For GPUs that have been noted for long enough: the node, the UUID, and the holders of its shares."""
     for node, gpus in notes.items():
         for uuid, since in gpus.items():
             if now - since >= _LASTS:

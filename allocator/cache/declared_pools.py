@@ -1,7 +1,7 @@
 """
-The pools that may get nodes, for answers to pods: which of them would serve a pod that no node serves now.
+The pools that may get nodes, to find the one for a pod that fits on no existing node.
 
-Pure. Must not: ask for a node, or say when one comes.
+Pure. Must not: request a node, or say when one comes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeclaredPools:
         self._serving: dict[tuple[SchedulingRequest, frozenset[str]], str] = {}
 
     def put(self, nodes: tuple[NodeState, ...], learned: Collection[str]) -> bool:
-        """These are the empty nodes from now on; `learned`: pools of which nodes were seen. True if that changed."""
+        """Set the empty nodes; `learned`: pools of which nodes were seen. True if anything changed."""
         if nodes == self.nodes and frozenset(learned) == self._learned:
             return False
         self.nodes = nodes
@@ -50,13 +50,13 @@ class DeclaredPools:
         return True
 
     def could_ever(self, ask: SchedulingRequest) -> bool:
-        """Whether the GPUs of an empty node of some pool would serve the pod, whatever else the node has."""
+        """Whether the GPUs of an empty node of some pool would serve the pod, regardless of other resources."""
         return bool(self.nodes) and self._exact.could_ever(ask, self._limits) is None
 
     def serving(self, ask: SchedulingRequest, closed: frozenset[str] = frozenset()) -> str:
         """
-        The first pool whose empty node would take the pod; empty for none. `closed`: pools on whose empty node other
-        pods or volumes would not let it be.
+        The first pool on whose empty node the pod would fit; empty for none. `closed`: pools whose empty node other
+        pods or volumes exclude.
         """
         found = self._serving.get((ask, closed))
         if found is None:
@@ -69,7 +69,7 @@ class DeclaredPools:
     def only(
         self, ask: SchedulingRequest, decision: Unschedulable, engine: Engine, closed: frozenset[str] = frozenset()
     ) -> str:
-        """The pool of `serving`, where no node of the engine would take the pod even when it is empty; else empty."""
+        """The pool of `serving`, if no node of the engine would serve the pod even when empty; else empty."""
         pool = self.serving(ask, closed)
         if not pool:
             return ""
@@ -79,7 +79,7 @@ class DeclaredPools:
     def smallest_accepted(self, fraction: FractionRequest, engine: Engine) -> int:
         """
         Usable bytes of the smallest GPU that the share accepts, of the engine's nodes and of those that may come; 0
-        where there is none.
+        if there is none.
 
         A GPU that was only declared counts for less than declared: what is counted for a pod cannot change once it is
         stored, and a kubelet refuses a pod for which more is counted than its node has.

@@ -48,7 +48,7 @@ class ExcludedGpus:
         return self.lists({**lists, node: found} if found is not None else lists)
 
     def take_warnings(self) -> tuple[tuple[KeptOut, str], ...]:
-        """Lists that name a card which their node does not have, and what is wrong; each once while it lasts."""
+        """Lists with a card that their node does not have, and the error; each once while it lasts."""
         found, self._warnings = tuple(self._warnings.values()), {}
         return found
 

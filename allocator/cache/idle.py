@@ -1,11 +1,11 @@
 """
-Which pods compute nothing, as the agents publish it.
+The pods that compute nothing, as published by the agents.
 
-An agent's clock is not ours. So how long a pod has been idle is counted by the agent's own two times, since when and
-until when it looked, and from there on by our clock. An agent that has ended would still be believed, so a caller that
-acts on the answer asks whether the agent has written since some moment (`confirmed`).
+An agent's clock is not ours. So the idle time is the difference of the agent's own two times, of the start and of its
+last check, and from there on it counts by our clock. The report of an ended agent would still count, so a caller that
+acts on it checks whether the agent has written since some moment (`confirmed`).
 
-A GPUNode counts only for pods on its own node: an agent must not name those of others. Pure: time is passed in.
+A GPUNode counts only for pods on its own node: an agent must not report pods of others. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SILENT = 900.0
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a GPUNode says, when it reached us, and whether it was written then; otherwise its age is unknown."""
+    """A GPUNode's report, when it arrived, and whether it was written then; otherwise its age is unknown."""
 
     report: IdleReport
     came: float
@@ -59,7 +59,7 @@ class IdleShares:
         self._nodes.pop(node, None)
 
     def lasted(self, pod: AllocatedPod, now: float) -> float | None:
-        """Seconds for which the pod has computed nothing; None where it computes, or where that is not known."""
+        """Seconds for which the pod has computed nothing; None if it computes, or if that is unknown."""
         seen = self._nodes.get(pod.node)
         lasted = seen.report.lasted(pod.uid) if seen is not None else None
         if seen is None or lasted is None or now - seen.came > SILENT:
@@ -67,12 +67,12 @@ class IdleShares:
         return lasted + (now - seen.came if seen.fresh else 0.0)
 
     def since(self, pod: AllocatedPod) -> int | None:
-        """Since when the pod computes nothing, by its node's clock; None where it computes, or that is not known."""
+        """Since when the pod computes nothing, by its node's clock; None if it computes, or if that is unknown."""
         seen = self._nodes.get(pod.node)
         return seen.report.shares.get(pod.uid) if seen is not None else None
 
     def confirmed(self, pod: AllocatedPod, since: float) -> bool:
-        """Whether the agent has written after that moment that the pod is idle."""
+        """Whether the agent has reported after that moment that the pod is idle."""
         seen = self._nodes.get(pod.node)
         return seen is not None and seen.fresh and seen.came > since and pod.uid in seen.report.shares
 

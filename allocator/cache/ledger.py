@@ -1,5 +1,5 @@
 """
-What is reserved of every GPU, and for which pod.
+The reserved amounts of every GPU, and the pods for which they are reserved.
 
 A reservation is one pod's, or one admission's whose pod has not been seen yet:
 
@@ -35,7 +35,7 @@ from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
 from contract.scheduling.needs import SchedulingRequest
 
 OWN = "egpu/"
-"""What the keys of an ElasticGPU's own reservations start with; no pod's uid has a slash."""
+"""The prefix of the keys of an ElasticGPU's own reservations; no pod's uid has a slash."""
 
 
 class LedgerBug(AssertionError):
@@ -51,7 +51,7 @@ class ReservationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One pod's shares, and what it takes of its node besides GPUs."""
+    """One pod's shares, and its other resources of the node."""
 
     key: str
     """The pod's uid, or the allocation's id while no pod has been seen."""
@@ -69,7 +69,7 @@ class Reservation:
     pin: str = ""
     """The pin in the answer to admission."""
     held_since: float = 0.0
-    """Since when its pod has the share according to the pod, in seconds since 1970; 0 if it does not say."""
+    """Since when its pod has the share according to the pod, in seconds since 1970; 0 if missing."""
     rules: PodRules | None = None
     """The parts of its pod that matter to other pods, while the pod has not been seen."""
 
@@ -85,7 +85,7 @@ class ShareMoved(NamedTuple):
     dialect: str
     demand: Demand | None
     since: float = 0.0
-    """Since when, according to its pod, in seconds since 1970; 0 if it does not say."""
+    """Since when, according to its pod, in seconds since 1970; 0 if missing."""
 
 
 class CardsChanged(NamedTuple):
@@ -94,7 +94,7 @@ class CardsChanged(NamedTuple):
     node: str
     gpus: tuple[Gpu, ...]
     since: float = 0.0
-    """Since when, according to the node, in seconds since 1970; 0 if it does not say."""
+    """Since when, according to the node, in seconds since 1970; 0 if missing."""
 
 
 class SharesIdle(NamedTuple):
@@ -134,7 +134,7 @@ class Journal:
         self._new.clear()
 
     def take(self) -> list[tuple[float, Change]]:
-        """What was stamped since the last call, each with its time by the injected clock; in the order of notes."""
+        """The changes stamped since the last call, each with its time by the injected clock, in their order."""
         taken, self._stamped = self._stamped, []
         return taken
 
@@ -162,7 +162,7 @@ def gpus_of(holding: Reservation) -> frozenset[str]:
 
 
 class Ledger:
-    """Reservations by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
+    """Reservations by key, and their sums on each GPU. Not thread-safe: one owner calls it."""
 
     def __init__(self, journal: Journal | None = None) -> None:
         """`journal` notes every share that comes or goes."""
@@ -195,7 +195,7 @@ class Ledger:
         return len(self._holdings)
 
     def usage(self, node: str, uuid: str) -> Usage:
-        """What is taken on one GPU."""
+        """The usage of one GPU."""
         known = self._totals.get(node, {}).get(uuid)
         if known is not None:
             return known
@@ -205,11 +205,11 @@ class Ledger:
         return usage
 
     def used(self, node: str) -> dict[str, Usage]:
-        """What is taken of each GPU of a node, those included that the node does not have any more."""
+        """The usage of each GPU of a node, including GPUs that the node no longer has."""
         return {uuid: self.usage(node, uuid) for uuid, taken in self._usage.get(node, {}).items() if taken}
 
     def overcount(self, node: str) -> Overcount:
-        """What Kubernetes counts for the pods of a node beyond what they hold; reservations count as their pods."""
+        """The amounts that Kubernetes counts for a node's pods beyond their shares; reservations count as pods."""
         known = self._overcounts.get(node)
         return sum(known.values(), NO_OVERCOUNT) if known else NO_OVERCOUNT
 
@@ -228,7 +228,7 @@ class Ledger:
                 del self._totals[node]
 
     def held_by(self, namespace: str) -> Mapping[str, Mapping[str, Usage]]:
-        """What pods and claims of a namespace take, by node and GPU UUID. It looks at every reservation."""
+        """The usage of a namespace's pods and claims, by node and GPU UUID. It iterates over all reservations."""
         found: dict[str, dict[str, Usage]] = {}
         for holding in self._holdings.values():
             if holding.pod.startswith(f"{namespace}/"):
@@ -238,15 +238,15 @@ class Ledger:
         return found
 
     def held(self, namespace: str) -> Held:
-        """What pods and claims of a namespace take in all, each claim once."""
+        """The total usage of a namespace's pods and claims, each claim once."""
         return self.held_by_namespaces().get(namespace, NOTHING)
 
     def held_by_namespaces(self) -> Mapping[str, Held]:
         """
         The same of every namespace that holds something; a live view.
 
-        The first call looks at every reservation. Later ones are counted as they come and go. A ledger that is never
-        asked has no cost.
+        The first call iterates over all reservations. Later changes are counted as they happen. Without a call there is
+        no cost.
         """
         if self._of_namespace is None:
             self._of_namespace = self._held_by_namespaces()
@@ -258,7 +258,7 @@ class Ledger:
         return tuple(self._holdings[key] for key in sorted(keys))
 
     def usage_without(self, node: str, uuid: str, group: str) -> Usage:
-        """What is taken on one GPU besides the share of this group."""
+        """The usage of one GPU without the share of this group."""
         usage = FREE
         for key, demand in self._usage.get(node, {}).get(uuid, {}).items():
             usage = usage if key == group else demand.added_to(usage)
@@ -266,8 +266,8 @@ class Ledger:
 
     def counted_again(self, node: str) -> Overcount:
         """
-        What Kubernetes counts on a node for pods whose share is counted here for another pod: of a ResourceClaim that
-        several pods use, all but one.
+        The amounts that Kubernetes counts on a node for pods whose share is counted here for another pod: for a
+        ResourceClaim that several pods use, all but one.
         """
         keys = self._sharing.get(node)
         if not keys:
@@ -285,7 +285,7 @@ class Ledger:
         return tuple(self._assumed.values())
 
     def compute_assumed(self, node: str) -> tuple[Reservation, ...]:
-        """Reservations on the node whose pod has not been seen, so that nothing else counts what they take of it."""
+        """Reservations on the node whose pod has not been seen, so that nothing else counts them."""
         return tuple(h for h in self._by_node.get(node, {}).values() if h.state is ReservationState.ASSUMED)
 
     # -- moving ---------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class Ledger:
         return tuple(gpu.uuid for gpu in gpus if is_overcommitted(gpu, self.usage(node, gpu.uuid), limits))
 
     def check_invariants(self) -> None:
-        """Raise `LedgerBug` unless what is taken is exactly what the reservations add up to."""
+        """Raise `LedgerBug` unless the usage is exactly the sum of the reservations."""
         expected: dict[str, dict[str, dict[str, Demand]]] = {}
         for key, holding in self._holdings.items():
             if key != holding.key:

@@ -60,7 +60,7 @@ _DISAGREES = (
 
 @dataclass(frozen=True, slots=True)
 class LastReported:
-    """What was last reported to a pod about its share, and when by the clock; `-inf` if another leader reported it."""
+    """The last report to a pod about its share, and when, by the clock; `-inf` if another leader reported it."""
 
     allocated: bool
     code: str
@@ -68,22 +68,22 @@ class LastReported:
     at: float = float("-inf")
 
     def says_the_same(self, other: LastReported) -> bool:
-        """Whether both say the same, regardless of when."""
+        """Whether both have the same content, regardless of the time."""
         return self.reason == other.reason and self.code == other.code and self.allocated == other.allocated
 
 
 class WaitingPod(NamedTuple):
-    """What is read of a pod behind our gate."""
+    """The fields that are read of a pod behind our gate."""
 
     request: PodRequest | None
-    """None where the pod cannot be placed as it is; `unreadable` says why."""
+    """None if the pod cannot be placed as it is; `unreadable` says why."""
     needs: PodNeeds
     outline: JSON
     foreign: tuple[str, ...] = ()
     """Other systems' gates."""
     unreadable: str = ""
     size: int = 0
-    """Bytes that are kept of it, without what it asks for; and the bytes of what it asks for."""
+    """Bytes that are kept of it, without what it requests; and the bytes of what it requests."""
     request_size: int = 0
 
 
@@ -112,14 +112,14 @@ class PodInfo(NamedTuple):
     returned: str
     """The id of an allocation that was replaced before the pod was stored."""
     condition: LastReported | None
-    """What its own condition says."""
+    """The content of its own condition."""
     priority: int
     created: float
-    """Seconds since 1970; 0 where the pod does not say."""
+    """Seconds since 1970; 0 if missing."""
     owner: str = ""
-    """uid of the controller that will make another in its place; empty without one."""
+    """uid of the controller that will create a replacement; empty without one."""
     daemon: bool = False
-    """It says that it stays as long as its node exists: a DaemonSet's pod, or a static one."""
+    """By its own data it stays as long as its node exists: a DaemonSet's pod, or a static one."""
     node: str = ""
     """The node that it is bound to, or has a share on."""
     bound: bool = False
@@ -137,12 +137,12 @@ class PodInfo(NamedTuple):
     """As in `AllocatedPod`."""
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
     unschedulable: str | None = None
-    """What kube-scheduler says about a pod that it cannot bind; None for one that is bound, ending, or not tried
-    yet."""
+    """kube-scheduler's message about a pod that it cannot bind; None for a pod that is bound, ending, or not tried yet.
+    """
     scheduler: str = ""
-    """The pod's scheduler, where it is not the default one."""
+    """The pod's scheduler, if it is not the default one."""
     not_evaluated: tuple[str, ...] = ()
-    """The rules beyond the allocator's filters that decide where it can go, for a pod that holds a share."""
+    """The rules beyond the allocator's filters that restrict its nodes, for a pod that holds a share."""
     withdrawn: str = ""
     """The node of a share that was taken back; empty if none was, or if the pod has one again."""
     unserved: Amounts = NO_AMOUNTS
@@ -152,40 +152,40 @@ class PodInfo(NamedTuple):
     behind: str = ""
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
     held_since: float = 0.0
-    """Since when it has its share, in seconds since 1970; 0 if it does not say."""
+    """Since when it has its share, in seconds since 1970; 0 if missing."""
     ended: EndedShare | None = None
-    """Set if it is finished and says since when."""
+    """Set if it is finished and contains the time of that."""
     idle_after: int | None = None
     """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
     """Annotations against scale-down that we wrote alongside the share of a pod that is gated or not bound."""
     rules: PodRules = NO_RULES
-    """Rules between pods: what other pods decide about it, and what it says about others."""
+    """Rules between pods: those of other pods for it, and its own for others."""
     unread: UnreadShare | None = None
-    """What it holds that cannot be counted, because this version cannot read it."""
+    """The share that cannot be counted, because this version cannot read it."""
     gang: Membership | None = None
     """The gang of a pod that waits, holds a share, or has the plan of its gang."""
     plan: str = ""
-    """The shares of all members of its gang, as text, where it was placed first; also once it is finished."""
+    """The shares of all members of its gang, as text, if it was placed first; also once it is finished."""
     starting: float | None = None
     """
-    Of a pod with a share that starts alone and is starting: since when, in seconds since 1970; 0 where it does not say.
+    For a pod with a share that starts alone and is starting: since when, in seconds since 1970; 0 if missing.
     """
 
 
 class PodEvent(NamedTuple):
-    """A pod as it came, and what was read of it, or the error of ours in which reading it ended."""
+    """A pod in its original form, with the result of reading it or our internal error."""
 
     uid: str
     key: str
     version: int | None
     pod: Mapping[str, Any]
-    """As it came; used only if reading it failed."""
+    """The original form; used only if reading it failed."""
     info: PodInfo | None
     error: Exception | None = None
 
     def read(self) -> PodInfo:
-        """What was read. Raises the error of the reading."""
+        """The result of reading. Raises the error of the reading."""
         if self.info is None:
             raise self.error or AssertionError("a pod was not read")
         return self.info
@@ -202,7 +202,7 @@ def pod_event(pod: Mapping[str, Any], trim: Callable[[JSON], JSON] | None = None
 
 
 def named(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """uid and `namespace/name` of a pod that may be damaged in any way; empty where it has none."""
+    """uid and `namespace/name` of a pod that may be damaged in any way; empty if missing."""
     try:
         return pods.uid(pod), pods.key(pod)
     except Exception:
@@ -217,7 +217,7 @@ def _version(pod: Mapping[str, Any]) -> int | None:
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodInfo:
-    """Read a trimmed pod. May raise anything where it is damaged."""
+    """Read a trimmed pod. May raise any exception for a damaged one."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     annotations, gates, finished = metadata.get("annotations") or {}, pods.gates(pod), pods.finished(pod)
     carried = pods.carried_allocation(pod) if names.ALLOCATION in annotations else None
@@ -304,8 +304,8 @@ def _too_large(size: int) -> str:
 
 def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any], successor: SchedulingRequest | None) -> Compute:
     """
-    What the pod takes of its node. A placeholder pod takes all of it: it ends in a moment, and the pods for which the
-    node came are then placed in the order of the queue, not the smallest ones alongside it.
+    The pod's usage of its node. A placeholder pod uses all of it: it ends in a moment, and the pods for which the node
+    came are then placed in the order of the queue, instead of the smallest ones alongside it.
     """
     ours = metadata.get("namespace") == names.NAMESPACE and names.POOL in (metadata.get("labels") or {})
     if ours and spec.get("nodeName"):
@@ -321,7 +321,7 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
 
 
 def controller_of(metadata: Mapping[str, Any]) -> str:
-    """uid of the controller that will make another pod in this one's place; empty without one."""
+    """uid of the controller that will create a replacement for this pod; empty without one."""
     owners = metadata.get("ownerReferences") or ()
     return next((str(owner.get("uid") or "?") for owner in owners if owner.get("controller")), "")
 
@@ -334,7 +334,7 @@ def _successor(pod: Mapping[str, Any], request: PodRequest) -> SchedulingRequest
         return None  # its successor's place depends on pods that come and go meanwhile
     try:
         needs = scheduling.needs_for(pod, request)
-        # What is counted for another pod is known when it is stored.
+        # The amounts counted for another pod are known when it is stored.
         return SchedulingRequest(replace(request, counted=0), scheduling.unpinned(needs))
     except quantity.BadQuantity:
         return None
@@ -346,7 +346,7 @@ def _daemon(metadata: Mapping[str, Any]) -> bool:
 
 
 def stands(pod: Mapping[str, Any]) -> LastReported | None:
-    """What the pod's own condition says; None where it has none."""
+    """The content of the pod's own condition; None if it has none."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == names.ALLOCATED_CONDITION:
             message = str(each.get("message", ""))
@@ -358,8 +358,8 @@ def stands(pod: Mapping[str, Any]) -> LastReported | None:
 
 def _held_since(pod: Mapping[str, Any]) -> float:
     """
-    The first moment at which a condition says that the pod is placed; its creation where no condition ever says that
-    it is not.
+    The first moment at which a condition shows the pod as placed; its creation if no condition ever shows it as
+    waiting.
 
     Both conditions come after the placement, our own by a moment or by a change of the leader.
     """
@@ -451,14 +451,14 @@ class NodeUse:
     unserved: Amounts = NO_AMOUNTS
     """As in `PodInfo`."""
     staying: str = ""
-    """The namespace of a pod that says that it stays with its node; else empty."""
+    """The namespace of a pod that stays with its node by its own data; else empty."""
     nominated: bool = False
     """It is not there yet: kube-scheduler gives that room only to pods of higher priority."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedPod:
-    """What the watches brought of a pod. `waits`: behind our gate."""
+    """The state of a pod from the watches. `waits`: behind our gate."""
 
     node: str = ""
     waits: bool = False
@@ -478,9 +478,9 @@ class UnboundPod:
     node: str
     since: float
     message: str
-    """What kube-scheduler says, or would say."""
+    """The actual or expected message of kube-scheduler."""
     owned: bool
-    """A controller will make another in its place."""
+    """A controller will create a replacement."""
     version: int | None
     scheduler: str = ""
     """As in `PodInfo`."""
@@ -510,10 +510,11 @@ class AllocatedPods:
         self._priorities: dict[int, int] = {}
         self._unbound: dict[str, UnboundPod] = {}
         self._hindered: dict[str, str] = {}
-        """Why kube-scheduler does not try pods and says nothing about them, by uid."""
+        """Why kube-scheduler silently skips pods, by uid."""
         self._not_evaluated: dict[str, tuple[str, ...]] = {}
         self._together: dict[str, dict[str, Mapping[str, Demand]]] = {}
-        """What the end of each pod releases if it is the last one of its share, by `Allocation.group` and uid."""
+        """The amounts that each pod's end releases if it is the last one of its share, by `Allocation.group` and uid.
+        """
         self._group_of: dict[str, str] = {}
 
     def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
@@ -558,7 +559,7 @@ class AllocatedPods:
 
     def hinder(self, found: Iterable[UnboundPod], now: float) -> None:
         """
-        All pods that kube-scheduler does not try and says nothing about; new ones count from `now` on.
+        Set all pods that kube-scheduler silently skips; new ones count from `now` on.
         """
         listed = {each.uid: each for each in found if each.uid in self._pods}
         for uid in self._hindered.keys() - listed.keys():
@@ -619,15 +620,15 @@ class AllocatedPods:
         return {node: tuple(sharers.values()) for node, sharers in self._by_node.items()}
 
     def lowest(self) -> float:
-        """The lowest priority of a pod that holds a share; infinite where none does."""
+        """The lowest priority of a pod that holds a share; infinite without any."""
         return min(self._priorities, default=float("inf"))
 
     def not_evaluated(self) -> Counter[str]:
-        """How many pods are subject to rules that are not evaluated here, by kind."""
+        """The number of pods that are subject to rules that are not evaluated here, by kind."""
         return Counter(what for found in self._not_evaluated.values() for what in found)
 
     def says_by_what(self, uid: str) -> bool:
-        """Whether the pod says that it is subject to such a rule."""
+        """Whether the pod's data subject it to such a rule."""
         return uid in self._not_evaluated
 
     def unbound_for(self, now: float, after: float) -> list[UnboundPod]:
@@ -647,10 +648,10 @@ class AllocatedPods:
         return found is not None and found.reported
 
     def unbound(self, now: float, after: float) -> int:
-        """How many have been unbound for `after` seconds."""
+        """The number of pods that have been unbound for `after` seconds."""
         return len(self.unbound_for(now, after))
 
 
 def youngest_first(sharers: Iterable[AllocatedPod]) -> list[AllocatedPod]:
-    """By age alone; of two created in one second the one with the greater uid."""
+    """Sort by age alone; of two created in one second the one with the greater uid."""
     return sorted(sharers, key=lambda sharer: (sharer.created, sharer.uid), reverse=True)

@@ -1,9 +1,9 @@
 """
-What kube-scheduler refused: nodes to which the pods of a family do not go for a while.
+The refusals of kube-scheduler: nodes that the pods of a family avoid for a while.
 
 Some rules are not evaluated here: a plugin's, an extender's, another scheduler's. A pod that is pinned to a node that
-such a rule refuses can go nowhere else. The pod that replaces it would be pinned to the same node for the same reasons,
-so the node is remembered for its `family`: the pods of one controller, or the next pod of the same name.
+such a rule refuses cannot use any other node. Its replacement would be pinned to the same node for the same reasons, so
+the node is remembered for its `family`: the pods of one controller, or the next pod of the same name.
 
 Bounded in time and number, since tenants make the pods that are refused. Pure; not thread-safe: one owner calls it.
 """
@@ -42,7 +42,7 @@ def family_of(key: str, owner: str, rules: PodRules) -> str:
 
 
 def words(message: str) -> str:
-    """kube-scheduler's reason for the one node to which a pod is pinned, without what it says about all others."""
+    """kube-scheduler's reason for the one node to which a pod is pinned, without its reasons for all others."""
     found = _SUMMARY.match(message)
     if found is not None:
         reasons = message[found.end() :].partition(". ")[0].split(", ")
@@ -87,7 +87,7 @@ class Refusals:
             self._forget(next(iter(self._found)))
 
     def of(self, family: str) -> Mapping[str, Reason]:
-        """The nodes to which pods of the family do not go now, and why."""
+        """The nodes that pods of the family avoid now, and why."""
         return self._by_family.get(family, NOTHING)
 
     def expire(self, now: float) -> bool:

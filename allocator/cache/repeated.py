@@ -44,11 +44,11 @@ class RepeatedGpus:
     def __init__(self) -> None:
         self._inventories: dict[str, Inventory] = {}
         self._reporters: dict[str, list[str]] = {}
-        """By UUID the nodes that report it, in the order in which they first did."""
+        """The nodes that report each UUID, in the order of their first report."""
         self._several: set[str] = set()
         """UUIDs that more than one node reports."""
         self._keepers: dict[str, str] = {}
-        """By UUID of these the node on which the card takes new pods."""
+        """The node on which the card takes new pods, by UUID."""
         self._changes: set[str] = set()
         """UUIDs whose reporting nodes changed, so that their keeper must be chosen again."""
         self._seen: dict[str, Inventory] = {}
@@ -79,7 +79,7 @@ class RepeatedGpus:
         return self._changed(self._choose(self._changes, held))
 
     def settle(self, held: Held) -> tuple[Inventory, ...]:
-        """What pods hold is known again."""
+        """The holders of shares are known again."""
         return self._changed(self._choose(self._several, held))
 
     def note(self, node: str, text: str) -> None:

@@ -5,8 +5,8 @@ A node is reserved for one pod: a starving one (`allocator.queue.reservation`), 
 there (`allocator.preemption.tracker`). The pod goes there as soon as it fits. The node is closed to all others, except
 to pods of higher priority, and to those of other namespaces if it is reserved against one namespace only.
 
-The engine knows reserved nodes as `closed`. The decision here asks it first, and looks at the reserved nodes to which
-the pod may go one by one. Pure.
+The engine treats reserved nodes as `closed`. The decision here runs the engine first, and then checks the reserved
+nodes that the pod may use one by one. Pure.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class HeldNode:
     uid: str
     priority: int = 0
     others: tuple[tuple[str, Usage], ...] = ()
-    """By GPU UUID, what will be taken once the other pods for which room is made there have their shares."""
+    """The usage of each GPU UUID once the other pods for which room is made there have their shares."""
     compute: Compute = _NOTHING
-    """What will be taken of the node besides GPUs by then."""
+    """The usage of the node besides GPUs by then."""
     against: str = ""
     """The only namespace to whose pods the node is closed; empty: to all."""
     namespace: str = ""
-    """The pod's own, where it is starving."""
+    """The pod's own reservation, if it is starving."""
     gang: str = ""
     """The pods of this gang may all go there; `uid` is one of them. Empty: that pod alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """The pod that a decision is for, as reserved nodes see it: an empty `uid` is that of a pod at admission."""
+    """The pod of a decision, for reserved nodes: an empty `uid` is that of a pod at admission."""
 
     uid: str = ""
     priority: int = 0
@@ -98,10 +98,10 @@ def decide(
     prefer: Prefer | None = None,
 ) -> Decision:
     """
-    Where the pod goes. `engine` knows the reserved nodes as `closed`, `nodes` has them as they are. `refused` nodes are
-    out of the question, no matter who they are reserved for. `prefer` decides between nodes of the same score.
+    Choose the pod's place. `engine` treats the reserved nodes as `closed`; `nodes` contains their real state. `refused`
+    nodes are excluded, regardless of their reservation. `prefer` decides between nodes of the same score.
 
-    A pod with a reservation goes there as soon as it fits; one of higher priority only where no other node has room.
+    A pod with a reservation goes there as soon as it fits; one of higher priority only if no other node has room.
     """
     there = [one for one in reservations if one.node in nodes]
     return reference.by_preference(lambda form: _decide(engine, nodes, there, form, who, refused, prefer), ask)
@@ -182,7 +182,7 @@ def _there(
 def _with_own_reasons(
     engine: Engine, node: NodeState, ask: SchedulingRequest, refused: Unschedulable, instead: tuple[ReasonCount, ...]
 ) -> Unschedulable:
-    """The refusal with the reserved node's own reasons; `engine` knows only that it is closed."""
+    """The refusal with the reserved node's own reasons; `engine` reports only that it is closed."""
     verdict = reference.evaluate(closed(node), ask, engine.limits, reference.DEFAULT_POLICY)
     if not isinstance(verdict, Reason) or verdict.code is not Code.EXCLUSIVE:
         return refused

@@ -27,7 +27,7 @@ class StartingPod:
     gpus: frozenset[str]
     """UUIDs of the GPUs on which it has its share."""
     since: float
-    """Since when, according to the pod, in seconds since 1970; 0 if it does not say."""
+    """Since when, according to the pod, in seconds since 1970; 0 if missing."""
     until: float | None = None
     """When the bound ends, by the injected clock; None until that was measured."""
     overdue: bool = False
@@ -61,7 +61,7 @@ class StartingPods:
         return not before.overdue
 
     def on(self, node: str) -> Mapping[str, int]:
-        """How many pods close each GPU of a node, by UUID; none where no pod does."""
+        """The number of pods that close each GPU of a node, by UUID."""
         pods = self._by_node.get(node)
         return Counter(gpu for pod in pods.values() if not pod.overdue for gpu in pod.gpus) if pods else {}
 
@@ -84,7 +84,7 @@ class StartingPods:
         return tuple(found)
 
     def counts(self) -> tuple[int, int]:
-        """How many pods are starting: within the bound, and for longer."""
+        """The number of pods that are starting: within the bound, and for longer."""
         overdue = sum(pod.overdue for pod in self._pods.values())
         return len(self._pods) - overdue, overdue
 

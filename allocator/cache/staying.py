@@ -1,8 +1,8 @@
 """
 The resources of the pods that every node of a pool has: those of DaemonSets, and static ones.
 
-Owner references tell which pods these are, and any tenant can write them. So what a namespace's pods can take off an
-empty node is bounded, except for namespaces in which only administrators create pods. Pure.
+Owner references identify these pods, and any tenant can write such references. So the amount that a namespace's pods
+can subtract from an empty node is bounded, except for namespaces in which only administrators create pods. Pure.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ HostPorts = frozenset[tuple[str, str, int]]
 _TRUSTED = frozenset(("kube-system", str(names.NAMESPACE)))
 """Namespaces in which no tenant creates pods."""
 _OF_ONE, _OF_ALL = 8, 4
-"""The pods of another namespace count for at most one part in this many of what a node has, as do all such pods
-together."""
+"""Another namespace's pods, and all such pods together, count for at most one part in this many of a node's amounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StayingPod:
-    """A pod that says that it stays with its node, and what it takes there."""
+    """A pod that stays with its node by its own data, and its usage there."""
 
     namespace: str
     compute: Compute
@@ -32,7 +31,7 @@ class StayingPod:
 
 
 def taken_by(pods: Iterable[StayingPod], allocatable: Compute) -> tuple[Compute, HostPorts]:
-    """What these pods take of a new node of the same kind, which has this much: amounts, and ports of the host."""
+    """The usage of these pods on a new node of the same kind with these amounts: amounts, and ports of the host."""
     sums: dict[str, tuple[int, int, int, int]] = {}
     ports: HostPorts = frozenset()
     listed = list(pods)

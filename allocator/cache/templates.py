@@ -1,5 +1,5 @@
 """
-What an empty node of a declared pool looks like: a virtual node, for the engine to place pods on.
+The empty node of a declared pool: a virtual node on which the engine places pods.
 
 Before a node of the pool was seen, it is what the administrator declared (`contract.nodes.templates`). Afterwards it is
 what such nodes have: learned amounts replace declared ones, because a node with less than was promised serves no pod
@@ -131,7 +131,7 @@ def _memory(kind: _Kind) -> int:
 
 
 def _kind(node: NodeState) -> _Kind:
-    """What tells two kinds of nodes apart: model, memory and usable memory of each GPU, and whose it is."""
+    """The key of a kind of nodes: model, memory and usable memory of each GPU, and its owner."""
     return tuple(
         (gpu.model, gpu.memory, gpu.usable, gpu.withheld == _NOT_SHARED, bool(gpu.parent), gpu.numa)
         for gpu in node.gpus
@@ -139,7 +139,7 @@ def _kind(node: NodeState) -> _Kind:
 
 
 def _learned(selected_by: dict[str, str], alike: list[NodeState], declared: NodeState) -> NodeState:
-    """What most nodes of one kind have in common, less what belongs to a single one or to the moment."""
+    """The common properties of most nodes of one kind, without those of a single node or of the moment."""
     labels = _of_most([item for item in node.labels.items() if not _of_one(*item, node)] for node in alike)
     return NodeState(
         "",
@@ -154,7 +154,7 @@ def _learned(selected_by: dict[str, str], alike: list[NodeState], declared: Node
 
 
 def _of_most(sets: Iterable[Iterable[H]]) -> list[H]:
-    """What more than half of these have, in the order in which it is first found."""
+    """The items of more than half of these, in the order in which they are first found."""
     each = [dict.fromkeys(items) for items in sets]
     return [
         item for item, number in Counter(item for items in each for item in items).items() if 2 * number > len(each)
@@ -166,7 +166,7 @@ def _commonest_of(found: list[H]) -> H:
 
 
 def _of_one(key: str, text: str, node: NodeState) -> bool:
-    """Whether a label says which node it is, as the host name does."""
+    """Whether a label identifies the node, like the host name."""
     return key == _HOSTNAME or text in (node.name, node.name.partition(".")[0])
 
 
@@ -175,7 +175,7 @@ def _lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
 
 
 def _room(alike: list[NodeState], declared: Compute) -> Compute:
-    """What the nodes leave to pods."""
+    """The amounts that the nodes leave for pods."""
     left = [(node.allocatable, node.requested) for node in alike]
     return Compute(
         _least([has.cpu - taken.cpu for has, taken in left], declared.cpu),

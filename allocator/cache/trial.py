@@ -1,5 +1,5 @@
 """
-A copy of the cluster on which pods are placed and taken off again, to know what the allocator would decide.
+A copy of the cluster on which pods are placed and removed again, to predict the allocator's decisions.
 
 The engine, policy, learned tables and filters are those that decide for pods; nothing is reserved. Kueue's check and
 the replay of a snapshot use it. Pure; not thread-safe: one owner calls it.
@@ -34,7 +34,7 @@ class Trial:
 
     def __init__(self, limits: Limits, policy: Policy) -> None:
         self.engine = Engine(limits=limits, policy=policy)
-        """It knows reserved nodes as closed; to others it is for questions."""
+        """It treats reserved nodes as closed; other parts only query it."""
         self._nodes: dict[str, NodeState] = {}
         self.reservations: tuple[HeldNode, ...] = ()
         self._closed: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Trial:
         return self._nodes
 
     def begin(self, cluster: FrozenCluster) -> None:
-        """Forget what was placed, and be the cluster at this moment."""
+        """Forget all placed pods, and start from the cluster at this moment."""
         closed = frozenset(one.node for one in cluster.reservations)
         wanted = {node.name: node for node in cluster.nodes}
         for name in self._nodes.keys() - wanted.keys():
@@ -83,7 +83,7 @@ class Trial:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def decide(self, ask: SchedulingRequest, who: Requester, out: Mapping[str, Reason] = NOWHERE_REFUSED) -> Decision:
-        """Where the pod would go now. `out`: nodes that are out of the question besides, with the reason."""
+        """The place that the pod would get now. `out`: additional excluded nodes, with the reason."""
         refused = self.refused(who.rules, ask.needs)
         if out:
             refused = {**refused, **out}
@@ -92,7 +92,7 @@ class Trial:
         return reference.by_preference(lambda form: self.engine.decide(form, refused), ask)
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods, volumes or a profile may matter for where the pod goes."""
+        """Whether other pods, volumes or a profile may affect the pod's place."""
         if rules.constrained or self._repelled or rules.profile in self._seen.profiles:
             return True
         return any(kind is not None and bool(kind.anti_affinity) for _, _, kind in self._placed)
@@ -104,7 +104,7 @@ class Trial:
         return self._neighbourhood().refused(rules, needs, self._nodes.values())
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
-        """Why the pod could not be on a new node that is like `empty`; None where it could."""
+        """Why the pod could not use a new node like `empty`; None if it could."""
         return self._neighbourhood().refused_if_new(rules, needs, empty) if self.concerns(rules) else None
 
     # -- changes --------------------------------------------------------------------------------------------------
@@ -128,11 +128,11 @@ class Trial:
             self._there.nodes[node.name] = node
 
     def mark(self) -> int:
-        """This moment, for `undo`."""
+        """A mark of this moment, for `undo`."""
         return len(self._placed)
 
     def undo(self, mark: int) -> None:
-        """Be as at that moment again."""
+        """Return to the state at that mark."""
         before: dict[str, NodeState | None] = {}
         while len(self._placed) > mark:
             node, name, kind = self._placed.pop()

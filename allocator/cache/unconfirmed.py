@@ -1,5 +1,5 @@
 """
-What admissions may hold before their pods are stored: how much, for how long, and which pods must be stored first.
+Bounds of the shares that admissions hold before their pods are stored: the amount, the time, and pods to store first.
 
 A share is reserved before quotas and storage decide about the pod, so pods that are refused afterwards hold shares for
 nothing. Three bounds: what one namespace may hold this way, what all of them may, and nothing for a namespace whose
@@ -24,7 +24,7 @@ OVERDUE = 2.0
 PROBATION = 60.0
 """Seconds for which a namespace whose pod did not come has its pods stored first."""
 _NAMESPACES = 4096
-"""Namespaces that are remembered; any client of the webhook's port can make names up."""
+"""The number of remembered namespaces; any client of the webhook's port can invent names."""
 
 
 def weight(request: PodRequest, allocation: Allocation, sharers: int) -> int:
@@ -51,7 +51,7 @@ def of_admissions(assumed: Iterable[Reservation]) -> list[Reservation]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pod at admission would hold: `namespace`, and the `weight` of its allocation."""
+    """The holding of a pod at admission: `namespace`, and the `weight` of its allocation."""
 
     namespace: str
     weight: int
@@ -59,7 +59,7 @@ class Wanted:
 
 class Unconfirmed:
     """
-    Says which pods must be stored before they get a share. `most`: reservations of one namespace at a time; 0 for no
+    Decides which pods must be stored before they get a share. `most`: reservations of one namespace at a time; 0 for no
     bound at all. Not thread-safe: one owner calls it.
     """
 
@@ -75,7 +75,7 @@ class Unconfirmed:
             del self._ended[next(iter(self._ended))]
 
     def why_stored_first(self, wanted: Wanted, held: Iterable[Reservation], gpus: int, sharers: int, now: float) -> str:
-        """Why this pod must be stored first; empty where it need not. `held`: all reservations of admissions."""
+        """Why this pod must be stored first; empty if it need not. `held`: all reservations of admissions."""
         if not self._most:
             return ""
         everybody = [(namespace_of(each), each) for each in held]
@@ -100,7 +100,7 @@ def _weight(holdings: Iterable[Reservation], sharers: int) -> int:
 
 class Arrivals:
     """
-    How long pods take from their admission until the watch brings them, and so when to stop expecting one.
+    Measures the time from pods' admission until the watch brings them, and so how long to expect one.
 
     The bound is several times what the slowest recent pod took, in its namespace and in all of them; until some have
     been seen, and at most, it is `longest`. A pod that comes after its reservation ended counts too. Not thread-safe:

@@ -191,7 +191,7 @@ class Engine:
         self._wished: dict[object, tuple[int, Flags]] = {}
         """The GPUs that a wish for models accepts, and the layout of the columns at that time."""
         self.tables: Tables | None = None
-        """What was adopted last."""
+        """The value that was adopted last."""
 
     # -- what changed ---------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class Engine:
                 self._columns.drop(name)
 
     def abandon(self, name: str) -> None:
-        """Drop a node that caused an error, whatever state the error left."""
+        """Drop a node that caused an error, in any state that the error left."""
         self._nodes.pop(name, None)
         self._columns = None
         self._classes = NodeClasses()
@@ -299,7 +299,7 @@ class Engine:
         return self._classes.could_ever(ask, self.limits)
 
     def smallest_accepted(self, fraction: FractionRequest) -> int:
-        """Usable bytes of the smallest GPU whose model the share accepts, whatever its state; 0 if there is none."""
+        """Usable bytes of the smallest GPU whose model the share accepts, in any state; 0 if there is none."""
         return self._classes.smallest_accepted(fraction, self.limits)
 
     def cards(self) -> set[GpuKind]:

@@ -54,7 +54,7 @@ class Followed:
         self.wanted = False
         """Whether they are needed, and so must be watched."""
         self.changes = 0
-        """How often something has changed."""
+        """The number of changes."""
 
     @property
     def known(self) -> bool:

@@ -1,7 +1,7 @@
 """
 The cluster as filters see it that look beyond one node: pods, namespaces and volumes.
 
-All pods on nodes count, those that ask for no GPU too. Pods that are alike are kept once and counted by node, so a
+All pods on nodes count, those that request no GPU too. Pods that are alike are kept once and counted by node, so a
 Deployment costs one entry however many replicas it has. A share that was decided a moment ago counts at its node before
 its pod is seen there, as kube-scheduler counts what it has assumed. Pure; not thread-safe: one owner calls it.
 """
@@ -75,13 +75,13 @@ class Neighbours:
         self._storage: tuple[tuple[int, int, int], StorageObjects] = ((-1, 0, 0), NO_STORAGE)
         """Claims and volumes with what is assumed, and what they were made from."""
         self.spreading = Spreading(self._cures)
-        """Whose selectors default constraints use; to others it is for reading."""
+        """The objects whose selectors default constraints use; other parts only read it."""
         self.changes = self._node_changes = 0
-        """How often something that affects constrained pods has changed, and how often a node has."""
+        """The number of changes that affect constrained pods, and of changes of nodes."""
         self._frozen = NeighbourSnapshot()
         self._frozen_at = -1
         self.readmissions = 0
-        """How often other pods' anti-affinity may have come to exclude less than before."""
+        """The number of changes by which other pods' anti-affinity may exclude less than before."""
 
     # -- what changed ---------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Neighbours:
         self.spreading.wanted |= any(profile.spreads for profile in profiles.values())
 
     def followed(self, plural: str) -> Followed:
-        """Where objects of this kind are kept."""
+        """The store of objects of this kind."""
         if plural in DEVICE_KINDS:
             return self.devices.of_kind(plural)
         return self.storage if plural in KINDS else self.spreading
@@ -167,7 +167,7 @@ class Neighbours:
         self._cures.add(cure)
 
     def take_cures(self) -> frozenset[Cure]:
-        """What has happened since the last call that may cure a pod."""
+        """The changes since the last call that may cure a pod."""
         found = frozenset(self._cures)
         self._cures.clear()
         return found
@@ -212,12 +212,12 @@ class Neighbours:
         return left_open.left_open(judged, needs, self._there.narrowed(judged), node)
 
     def extended_resources(self) -> frozenset[str]:
-        """Extended resources that DeviceClasses stand for, as far as they are followed and kube-scheduler asks them."""
+        """Extended resources for which DeviceClasses stand, if these are followed and kube-scheduler considers them."""
         on = Gate.EXTENDED_RESOURCES_BY_CLAIM in self._gates
         return extended_resources(self.devices.objects()) if on else frozenset()
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Prefer | None:
-        """How much the pod prefers nodes; None where neither it nor any other pod or node makes a difference."""
+        """How much the pod prefers nodes; None if neither it nor any other pod or node makes a difference."""
         return self._there.preference(self.with_defaults(rules), needs)
 
     def with_defaults(self, rules: PodRules) -> PodRules:
@@ -234,7 +234,7 @@ class Neighbours:
         return self._there.cluster(rules)
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
-        """Why the pod could not be on a new node that is like `empty`; None where it could."""
+        """Why the pod could not use a new node like `empty`; None if it could."""
         self._read(rules)
         return self._there.refused_if_new(self.with_defaults(rules), needs, empty)
 
@@ -280,7 +280,7 @@ class Neighbours:
         )
 
     def rules_of(self, uid: str) -> PodRules:
-        """What others read of a pod on a node, without rules of its own; `NO_RULES` of one that is on none."""
+        """The fields that others read of a pod on a node, without its own rules; `NO_RULES` for a pod on no node."""
         place = self._places.get(uid)
         return NO_RULES if place is None else PodRules(place.kind.namespace, place.kind.labels)
 

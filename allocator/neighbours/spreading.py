@@ -1,5 +1,5 @@
 """
-Services and controllers, whose selectors say which pods belong together, for default topology spread constraints.
+Services and controllers, whose selectors define which pods belong together, for default topology spread constraints.
 
 They are followed only once the administrator has set default constraints. Pure; not thread-safe: one owner calls it.
 """
@@ -52,7 +52,7 @@ class Spreading(Followed):
             self._services.get(key[0], {}).pop(key, None)
 
     def selector(self, namespace: str, labels: Labels, controller: Controller | None) -> LabelSelector:
-        """Which pods of the namespace belong together with one that has these labels, by `selector_of`."""
+        """The pods of the namespace that belong together with one with these labels, by `selector_of`."""
         plural, name = controller or (REPLICATION_CONTROLLERS, "")
         own = self._found[plural].get((namespace, name), NO_SELECTOR)
         return selector_of(labels, self._services.get(namespace, {}).values(), controller, own)

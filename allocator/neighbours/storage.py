@@ -1,7 +1,7 @@
 """
 Claims, volumes, devices and what belongs to them, as filters read them.
 
-They are watched only once a pod that asks for a share needs them; such a pod waits until all of them were listed. Pure;
+They are watched only once a pod that requests a share needs them; such a pod waits until all of them were listed. Pure;
 not thread-safe: one owner calls it.
 """
 
@@ -74,7 +74,7 @@ DEVICE_KINDS = {
 
 
 class Storage(Followed):
-    """What was read of each kind. Wanted once a pod that asks for a share has a claim."""
+    """What was read of each kind. Wanted once a pod that requests a share has a claim."""
 
     def __init__(self, cures: set[Cure]) -> None:
         super().__init__(KINDS, cures)
@@ -121,8 +121,8 @@ def _attached(
 
 class Devices:
     """
-    ResourceClaims, wanted once a pod that asks for a share names one of another driver; and DeviceClasses, also once
-    one asks for an extended resource.
+    ResourceClaims, wanted once a pod that requests a share names one of another driver; and DeviceClasses, also once
+    one requests an extended resource.
     """
 
     def __init__(self, cures: set[Cure]) -> None:

@@ -1,5 +1,5 @@
 """
-What follows from the reports of the nodes' agents: an Event on the pod, and its eviction where the agent asks for it.
+What follows from the reports of the nodes' agents: an Event on the pod, and its eviction where the agent requests it.
 
 An agent is not trusted. So a report counts only if the pod, by its uid, holds the named share on the agent's own node.
 It is a code from a closed list with figures, so no text of the agent reaches a pod. A node's Events and evictions are
@@ -138,7 +138,7 @@ class AgentReports:
         return evictions, acts
 
     def _held(self, node: str, report: PodReport) -> tuple[AllocatedPod, str] | None:
-        """The pod that is reported about, and the Event's message; None where it has no such share on the node."""
+        """The pod that is reported about, and the Event's message; None if it has no such share on the node."""
         pod, holding = self._cache.allocated.get(report.pod), self._cache.ledger.holding(report.pod)
         if pod is None or holding is None or pod.node != node or holding.allocation.node != node:
             return None

@@ -34,7 +34,7 @@ _NOTHING = (0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """The node, and the pods to evict there; none where the pods that leave anyway make room."""
+    """The node, and the pods to evict there; none if the pods that leave anyway make room."""
 
     node: str
     victims: tuple[AllocatedPod, ...]
@@ -74,7 +74,7 @@ class PreemptionRequest:
 def choose(
     nodes: Iterable[NodeState], sharers: Mapping[str, Sequence[AllocatedPod]], question: PreemptionRequest
 ) -> PreemptionPlan | None:
-    """The best plan over these nodes; None where no eviction makes room. `sharers` are all that are known, by node."""
+    """The best plan over these nodes; None if no eviction makes room. `sharers` are all that are known, by node."""
     best: PreemptionPlan | None = None
     found, budget = 0, Budget()
     for node in _promising(nodes, sharers, question):
@@ -88,7 +88,7 @@ def choose(
 
 
 def without_any(nodes: Iterable[NodeState], question: PreemptionRequest) -> PreemptionPlan | None:
-    """The first of these nodes that has room for the pod as it is; None where none has."""
+    """The first of these nodes that has room for the pod as it is; None if none has."""
     for node in sorted(nodes, key=lambda node: node.name):
         if any(uid not in question.leaving for uid in question.in_the_way.get(node.name, ())):
             continue
@@ -162,7 +162,7 @@ def _room(
 ) -> tuple[ContainerAllocation, ...]:
     """
     The shares that the pod would have after that, by the rules of placement themselves, so that no pod is evicted in
-    vain should the search above be wrong. Empty where it would have none.
+    vain should the search above be wrong. Empty if it would have none.
     """
     after = nodeinfo.unbooked(node, sharers, removed)
     if node_reason(after, question.ask.needs) is not None or counting.shortage(after, question.ask) is not None:

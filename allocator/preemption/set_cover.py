@@ -61,7 +61,7 @@ class _Search:
 
 def at_least(gains: Sequence[Amounts], lacks: Amounts, places: Places = ()) -> int | None:
     """
-    A lower bound of how many givers it takes; None where all of them are not enough.
+    A lower bound of how many givers it takes; None if all of them are not enough.
 
     `places`: the positions of the amounts that belong together, such as those of one GPU. A giver that gives at one
     place does not help at another, so the numbers of the places add up.

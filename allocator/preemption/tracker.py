@@ -126,7 +126,7 @@ class PreemptionTracker:
         return frozenset(self._spared)
 
     def says(self, uid: str) -> tuple[ReasonName, str] | None:
-        """What preemption means for a waiting pod, as a code and an addition to why it waits; None where nothing."""
+        """What preemption means for a waiting pod, as a code and an addition to why it waits; None if nothing."""
         attempts = self._attempts.get(uid)
         return attempts.says if attempts is not None else None
 
@@ -183,7 +183,7 @@ class PreemptionTracker:
         return None
 
     def owner(self, order: Eviction) -> str:
-        """The controller of the pod that is evicted; empty where the preemption is over."""
+        """The controller of the pod that is evicted; empty if the preemption is over."""
         under_way = self._of(order)
         victims = under_way.plan.victims if under_way is not None else ()
         return next((victim.owner for victim in victims if victim.uid == order.uid), "")

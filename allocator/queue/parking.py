@@ -1,5 +1,5 @@
 """
-Which waiting pods of a namespace are kept in memory, and which are parked, that is, known by name only.
+Chooses which waiting pods of a namespace are kept in memory, and which are parked: only their names are kept.
 
 Tenants choose how many pods wait and how much each of them says. So each namespace has a budget in bytes, and all of
 them together have one. Beyond it a pod is parked: only its place in the order is kept. It is read again from the API
@@ -42,7 +42,7 @@ READS = 8
 
 @dataclass(frozen=True, slots=True)
 class PodCost:
-    """Bytes of a waiting pod: its own, and those of what it asks for, which equal pods of its namespace share."""
+    """Bytes of a waiting pod: its own, and those of its request, which equal pods of its namespace share."""
 
     own: int
     request: int
@@ -50,7 +50,7 @@ class PodCost:
 
     @property
     def alone(self) -> int:
-        """Bytes of the pod where no other one asks for the same."""
+        """Bytes of the pod if no other one requests the same."""
         return self.own + self.request
 
 
@@ -89,10 +89,10 @@ class _Namespace:
     """By uid, those kept for longest first."""
     requests: Counter[Hashable] = field(default_factory=Counter)
     order: list[Order] = field(default_factory=list)
-    """Of those that are kept."""
+    """The bytes of the pods that are kept."""
     parked: dict[str, ParkedPod] = field(default_factory=dict)
     waiting: list[Order] = field(default_factory=list)
-    """Of those that are parked."""
+    """The bytes of the pods that are parked."""
     tried: set[str] = field(default_factory=set)
     """Those kept ones that were tried since they were read."""
 
@@ -139,7 +139,7 @@ class Parking:
         """The namespace that was served last."""
         self.used = 0
         self.number = 0
-        """How many pods are parked."""
+        """The number of parked pods."""
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Parking:
         return parked
 
     def _last(self, home: _Namespace) -> str:
-        """The last in the order that may go; empty where none may."""
+        """The last in the order that may go; empty if none may."""
         if len(home.kept) < 2:
             return ""
         return next((order[-1] for order in reversed(home.order) if not self._stays(order[-1])), "")
@@ -305,7 +305,7 @@ class Parking:
             self._namespaces[namespace].tried.add(uid)
 
     def due(self, most: int = READS) -> list[ParkedPod]:
-        """The parked pods that are to be read now, each namespace in turn; `put`, `drop` or `unread` answers each."""
+        """The parked pods to read now, each namespace in turn; `put`, `drop` or `unread` answers each."""
         if not self.number:
             return []
         found: list[ParkedPod] = []

@@ -62,7 +62,7 @@ class QueuedPodInfo:
     owner: str = ""
     """As in `PodInfo`."""
     came: int = 0
-    """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
+    """The number of pods seen before it: creation times have whole seconds, with many pods of a Deployment in one."""
     gang: Membership | None = None
     """Set if it starts together with others."""
 
@@ -88,7 +88,7 @@ class QueuedPodInfo:
 
     @property
     def place(self) -> QueuePlace:
-        """What the order of the queue looks at."""
+        """The fields that determine the order of the queue."""
         return QueuePlace(self.priority, namespace_of(self), self.created, self.ask.request.priority > 0)
 
 
@@ -101,7 +101,7 @@ class Unreadable:
 
 
 class Shared(Generic[T]):
-    """One value for all that are equal, while one of them is in use: pods of one Deployment ask for the same."""
+    """One value for all that are equal, while one of them is in use: pods of one Deployment request the same."""
 
     def __init__(self) -> None:
         self._used: dict[T, _Users[T]] = {}
@@ -136,9 +136,9 @@ class SchedulingQueue:
 
     def __init__(self, parking: Parking | None = None) -> None:
         self.reads_gangs = False
-        """Whether pods that ask for it start together; otherwise each of them is placed by itself."""
+        """Whether pods that request it start together; otherwise each of them is placed by itself."""
         self.parking = parking or Parking()
-        """Who of the waiting pods is known by name only."""
+        """The waiting pods of which only the name is kept."""
         self._turns: set[str] = set()
         self._parked: list[ParkedPod] = []
         self.unreadable: dict[str, Unreadable] = {}
@@ -147,19 +147,19 @@ class SchedulingQueue:
         self._by_age: list[tuple[int, float, int, str]] = []
         """`QueuedPodInfo.order` of each, the first first; its last part is the uid."""
         self._preferred = 0
-        """How many pods their dialect puts before others of their namespace."""
+        """The number of pods that their dialect puts before others of their namespace."""
         self._joined: set[str] = set()
         self._came = 0
         self._sizes: dict[str, int] = {}
         self._asks = Shared[SchedulingRequest]()
         self._rules = Shared[PodRules]()
         self.constrained = 0
-        """How many pods in the queue depend on other pods or on volumes; to others it is for reading."""
+        """The number of pods in the queue that depend on other pods or on volumes; other parts only read it."""
         self._cards = Counter[int]()
-        """How many pods wait for so many whole cards; for none, and behind another system's gate, they do not count."""
+        """The number of pods by the whole cards for which they wait; without those behind another system's gate."""
 
     def __len__(self) -> int:
-        """How many are in the queue."""
+        """The number of pods in the queue."""
         return len(self._waiting)
 
     def in_order(self) -> list[QueuedPodInfo]:
@@ -201,7 +201,7 @@ class SchedulingQueue:
         self.parking.tried(uid)
 
     def put(self, pod: PodInfo) -> bool:
-        """A pod is new or changed. True if it joined the queue or left it, or asks for something else now."""
+        """A pod is new or changed. True if it joined the queue or left it, or requests something else now."""
         uid, waiting = pod.uid, pod.waiting
         if waiting is None:
             return self.drop(uid)
@@ -246,7 +246,7 @@ class SchedulingQueue:
             return True
         changed = _asked_as(known) != _asked_as(entry)
         if changed:
-            self._joined.add(uid)  # what it lacked before says nothing about what it lacks now
+            self._joined.add(uid)  # what it lacked before is no indication of what it lacks now
         return changed
 
     def drop(self, uid: str) -> bool:
@@ -256,7 +256,7 @@ class SchedulingQueue:
         return self._remove(uid)
 
     def _came_as(self, uid: str) -> int:
-        """How many pods were seen before this one."""
+        """The number of pods seen before this one."""
         known, parked = self._waiting.get(uid), self.parking.pod(uid)
         if known is not None or parked is not None:
             return known.came if known is not None else parked.order[3] if parked is not None else 0
@@ -328,7 +328,7 @@ class SchedulingQueue:
 
 
 def _asked_as(entry: QueuedPodInfo) -> object:
-    """What a decision about the pod depends on."""
+    """The input of a decision about the pod."""
     return entry.ask, entry.foreign, entry.rules, entry.gang
 
 
@@ -338,7 +338,7 @@ def _own_order(priority: int, ask: SchedulingRequest, created: float, came: int,
 
 
 def weight(entry: QueuedPodInfo) -> int:
-    """How much a decision about the pod costs at most."""
+    """The maximum cost of a decision about the pod."""
     request = entry.ask.request
     several = 1 if entry.ask.together else _SEVERAL
     ordered = max((len(f.wishes.use_models) for f in request.containers if f.wishes.ordered), default=0)
@@ -536,7 +536,7 @@ class QueueOrder:
         self._weights: Mapping[str, int] = {}
         self._shares: tuple[Held, Shares] | None = None
         self._waiting: dict[int, Counter[str]] = {}
-        """How many pods compete, by priority and namespace."""
+        """The number of competing pods, by priority and namespace."""
         self._least: dict[int, float] = {}
         """By priority, the least share of a namespace with a competing pod since the last placement; infinite if none
         competes."""

@@ -62,7 +62,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
-    """A pod's condition that is to be written."""
+    """A pod's condition to write."""
 
     key: str
     """`namespace/name`."""
@@ -72,7 +72,7 @@ class StatusUpdate:
     reason: str
     """Made fit to be shown, and bounded, because it contains other programs' text."""
     warning: ReasonName | None = None
-    """The reason of a Warning Event; None where a Normal one does."""
+    """The reason of a Warning Event; None if a Normal one does."""
     turned: bool = True
     """Whether the condition's status has changed, which sets its time of transition."""
     event: bool = True
@@ -99,7 +99,7 @@ class EventRecord:
     warns: bool = True
     once: str = ""
     """
-    What the Event's name is derived from, so that writing it again creates no second Event; empty: always a new one.
+    The source of the Event's name, so that writing it again creates no second Event; empty: always a new one.
     """
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class Repair:
     turned: bool
     """Whether the watch shows another status than was written, or none."""
     count: int = 0
-    """How often in a row it was written once more, and when last."""
+    """The number of repeated writes in a row, and the time of the last one."""
     last: float = 0.0
 
     @classmethod
@@ -197,7 +197,7 @@ class Fault:
     id: str
     """The id of the last error, under which the log has the details."""
     place: str
-    """What was done for the pod."""
+    """The action for the pod."""
     made_of: object
     """Distinguishes states of the pod; its version would change with each condition that we write."""
     since: float
@@ -222,7 +222,7 @@ class Fault:
 
 @dataclass(slots=True)
 class PodRecord:
-    """What is noted about one pod."""
+    """The notes about one pod."""
 
     waits_since: float | None = None
     """When this process first saw it wait."""
@@ -267,7 +267,7 @@ class Quarantine:
         """Those whose pause was not over at the last look."""
 
     def __len__(self) -> int:
-        """How many pods have had an error that no success has followed."""
+        """The number of pods with an error that no success has followed."""
         return len(self._faulty)
 
     def uids(self) -> frozenset[str]:
@@ -457,11 +457,11 @@ class PodRecords:
         return owing
 
     def note(self, news: EventRecord) -> None:
-        """Report it; the caller knows whether it was reported before."""
+        """Report it; the caller checks whether it was reported before."""
         self._news.append(news)
 
     def take_news(self) -> list[Report]:
-        """What is to be reported since the last call, in order."""
+        """The reports since the last call, in order."""
         news, self._news = self._news, []
         return news
 
@@ -578,7 +578,7 @@ class PodRecords:
 
 
 def tried_as(entry: QueuedPodInfo) -> object:
-    """What trying a pod depends on."""
+    """The input of an attempt to place a pod."""
     return entry.ask, entry.foreign, entry.priority
 
 

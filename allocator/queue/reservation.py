@@ -41,7 +41,7 @@ from contract.scheduling.nodefilters.resources import amount_of
 _TRIES = 8
 """Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one gets a node."""
 _LONGEST_PAUSE = 8
-"""How many times the bound a pause is at most."""
+"""The longest pause, as a multiple of the bound."""
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class HoldingBudget:
 
 
 def held_node(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> HeldNode | None:
-    """The first reservation whose pod is in the queue and is not being written; None where there is none."""
+    """The first reservation with a pod that is in the queue and is not being written; None if there is none."""
     for kept in cache.reservations:
         if queue.pod(kept.uid) is not None and not records.is_writing(kept.uid):
             return replace(kept, others=(), compute=Compute())
@@ -141,7 +141,7 @@ def choose_held(
     together: Callable[[QueuedPodInfo, float], tuple[HeldNode, ...] | None] = lambda pod, now: None,
 ) -> tuple[HeldNode, ...]:
     """
-    The reservation of a node for a starving pod; none where no pod has waited for `after` seconds, or `after` is 0.
+    The reservation of a node for a starving pod; none if no pod has waited for `after` seconds, or `after` is 0.
     `together` gives those of a whole gang, and None for a pod that is placed by itself.
 
     A pod whose namespace has used up its budget is passed over. A node whose room other namespaces hold is preferred to
@@ -198,7 +198,7 @@ class Starving(Protocol):
 
     @property
     def ask(self) -> SchedulingRequest:
-        """What it asks for."""
+        """Its request."""
 
     @property
     def requester(self) -> Requester:
@@ -207,7 +207,7 @@ class Starving(Protocol):
 
 StarvingPod = TypeVar("StarvingPod", bound=Starving)
 Staying = Mapping[str, Mapping[str, Usage]]
-"""What does not count as given back, by node and GPU UUID."""
+"""The shares that do not count as released, by node and GPU UUID."""
 Shortage = Callable[[NodeState, SchedulingRequest, Limits], int | None]
 
 
@@ -300,7 +300,7 @@ def soonest(
 def shortage(node: NodeState, ask: SchedulingRequest, limits: Limits) -> int | None:
     """
     How much must be given back before the node takes the pod, in millionths of a GPU (or of the node's own resources);
-    None where that would not help.
+    None if that would not help.
     """
     if lasting_reason(node, ask.needs) is not None:
         return None

@@ -81,7 +81,7 @@ class Admission:
 
     def answer(self, question: Question, seen: Judged) -> Answer:
         """
-        Place a pod at admission, or say why not. Raises `NotReady` where this replica has not seen the cluster.
+        Place a pod at admission, or return why not. Raises `NotReady` if this replica has not seen the cluster.
 
         A replica that may not decide reserves nothing, and answers from its own view: a refusal is the same as the
         leader's, and a pod that fits waits for the leader, counted with the least memory that it will have.

@@ -36,7 +36,7 @@ _LASTS, _AGAIN = 3.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class ListedPod:
-    """What a fresh look says of one pod. `version`: which state of the pod that was."""
+    """The result of a new read of one pod. `version`: the version of the pod that was read."""
 
     uid: str
     key: str
@@ -44,7 +44,7 @@ class ListedPod:
     known: TrackedPod
     """Its state according to that."""
     uncounted: bool = False
-    """Its namespace is served, it asks for a share, and it has neither share nor gate."""
+    """Its namespace is served, it requests a share, and it has neither share nor gate."""
 
 
 def listed(
@@ -86,7 +86,7 @@ class OvercommittedGpu:
     node: str
     uuid: str
     what: str
-    """What exceeds the GPU, with figures; it names no pod."""
+    """The amount that exceeds the GPU, with figures; it contains no pod's name."""
     youngest: AllocatedPod | None = None
 
 
@@ -115,7 +115,7 @@ def overcommitted(cache: Cache) -> list[OvercommittedGpu]:
 
 
 def too_much_for(cache: Cache, holding: Reservation) -> str:
-    """What exceeds the GPUs of one holding, with figures; empty if nothing does, or for a claim."""
+    """The amounts that exceed the GPUs of one holding, with figures; empty if nothing does, or for a claim."""
     state = cache.snapshot.get(holding.allocation.node)
     if state is None or holding.allocation.claim:
         return ""
@@ -164,7 +164,7 @@ class OvercommitReporter:
         self._clock = clock
         self._evict = evict
         self._overcommitted: dict[tuple[str, str], float] = {}
-        """By GPU and youngest pod, when it is next acted upon."""
+        """The time of the next action, by GPU and youngest pod."""
         self._reported: set[tuple[str, str]] = set()
         """GPUs that were reported, and with which youngest pod."""
         self._uncounted: frozenset[str] = frozenset()
@@ -198,7 +198,7 @@ class OvercommitReporter:
             self._evict(Eviction(youngest.key, youngest.uid, None, "repair", text))
 
     def uncounted_found(self, event: UncountedFound, now: float) -> None:
-        """Report the pods that ask for a share but have none that is counted."""
+        """Report the pods that request a share but have none that is counted."""
         found = event.pods
         for uid in found.keys() - self._uncounted:
             self._records.note(EventRecord("Pod", found[uid], uid, PodEventReason.SHARE_UNCOUNTED, _UNCOUNTED))

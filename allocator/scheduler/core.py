@@ -126,7 +126,7 @@ class Controller:
         some nodes deliver. `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which
         pods' ages are measured. `new_id`: an allocation's id, unique. `wake` is called when there may be something to
         decide or to write, `forgotten` with the reason of each reservation that is given back before its pod was seen,
-        `on_request` once for each pod that asks for a share, with its CPU in thousandths.
+        `on_request` once for each pod that requests a share, with its CPU in thousandths.
 
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a waiting thread does not get a lock
@@ -310,19 +310,19 @@ class Controller:
             self._journal.stamp(now, self._wall())
 
     def wants_volumes(self) -> bool:
-        """Whether a pod that asks for a share has a claim, so that claims and volumes are to be followed."""
+        """Whether a pod that requests a share has a claim, so that claims and volumes are to be followed."""
         return self._cache.neighbours.storage.wanted  # one attribute, so no lock
 
     def follow_volumes(self) -> None:
-        """Claims and volumes are to be followed from now on."""
+        """Follow claims and volumes from now on."""
         self._cache.neighbours.storage.wanted = True
 
     def wants_devices(self, plural: str) -> bool:
-        """Whether a pod that asks for a share needs these: ResourceClaims or DeviceClasses, each followed by itself."""
+        """Whether a pod that requests a share needs these: ResourceClaims or DeviceClasses, each followed by itself."""
         return self._cache.neighbours.devices.of_kind(plural).wanted  # one attribute, so no lock
 
     def follow_devices(self) -> None:
-        """ResourceClaims and DeviceClasses are to be followed from now on."""
+        """Follow ResourceClaims and DeviceClasses from now on."""
         devices = self._cache.neighbours.devices
         devices.claims.wanted = devices.classes.wanted = True
 
@@ -350,7 +350,7 @@ class Controller:
         self._handlers.unbound.upkeep(now)
         self._housekeeping.starvation.tick(now)
         self._trigger.event(self._cycle.neighbours_changed())
-        # Only a replica that decides runs the cycle that this asks for.
+        # Only a replica that decides runs the cycle that this requests.
         if self._cycle.is_outdated(now) and self._leadership.holds():
             self._trigger.wake()
         return [*self._housekeeping.status_updates(now), *self._handlers.read_parked()]
@@ -365,7 +365,7 @@ class Controller:
 
     def offered(self, node: str) -> frozenset[str]:
         """
-        The resources by which NVIDIA's own plugin hands out GPUs on a node; none where there is no such node.
+        The resources by which NVIDIA's own plugin hands out GPUs on a node; none if there is no such node.
 
         Raises `NotReady` where this replica has not seen the cluster.
         """
@@ -392,7 +392,7 @@ class Controller:
             return self._cycle.results()
 
     def locked(self, call: Callable[[], T]) -> T:
-        """What a feature asks its own part, under the lock."""
+        """The queries of a feature to its own part, under the lock."""
         with self._lock:
             return call()
 
@@ -426,7 +426,7 @@ class Controller:
             return self._leadership.number()
 
     def may_write_in(self, term: int | None) -> bool:
-        """Whether the leadership of this number still holds; to be asked right before the write."""
+        """Whether the leadership of this number still holds; call this right before the write."""
         return self._leadership.covers(term)
 
     def preempt(self) -> list[Eviction]:
@@ -470,7 +470,7 @@ class Controller:
             return self._handlers.tracks(uid)
 
     def differs(self, listed: ListedPod) -> bool:
-        """Whether the list says something different about the pod than the watches did."""
+        """Whether the list differs from the watches about the pod."""
         with self._lock:
             if listed.uid in self._records.quarantine.uids():
                 return False  # reading it again would end in the same error
@@ -496,7 +496,7 @@ class Controller:
             return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 
     def not_evaluated(self) -> Counter[str]:
-        """How many pods with a share are subject to rules that are not evaluated here, by kind."""
+        """The number of pods with a share that are subject to rules that are not evaluated here, by kind."""
         with self._lock:
             return self._handlers.unbound.not_evaluated(self._clock())
 
@@ -518,7 +518,7 @@ class Controller:
         return tuple(found)
 
     def empty_nodes(self) -> tuple[NodeState, ...]:
-        """What an empty node of each declared pool looks like, by `PoolsDeclared`."""
+        """The empty node of each declared pool, by `PoolsDeclared`."""
         with self._lock:
             return self._pools.nodes
 
@@ -533,7 +533,7 @@ class Controller:
             return self._cache.frozen(self._pools.nodes), not (self._trigger.requeued or self._trigger.running)
 
     def asks(self, uids: Iterable[str]) -> dict[str, SchedulingRequest]:
-        """What those of these pods that wait in the queue ask for."""
+        """The requests of those of these pods that wait in the queue."""
         with self._lock:
             found = {uid: self._queue.pod(uid) for uid in uids}
             return {uid: entry.ask for uid, entry in found.items() if entry is not None}

@@ -86,7 +86,7 @@ pods, how often those have changed if a placed pod may help another one, and the
 a node to it.
 """
 _Failed = dict[_Shape, _Refusal]
-"""What does not fit."""
+"""The decisions that do not fit."""
 
 
 class SchedulingCycle:
@@ -130,7 +130,7 @@ class SchedulingCycle:
         """When the last round began."""
         self._failed: _Failed = {}
         self._neighbours_then = 0, 0
-        """Of this round."""
+        """The state of this round."""
         self._changes = -1
         """`Cache.changes` when the last round began."""
         self._explains = tuple(explains)
@@ -281,7 +281,7 @@ class SchedulingCycle:
         return tried
 
     def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
-        """Place one pod of the queue, or say why not. How many decisions it took."""
+        """Place one pod of the queue, or record why not. Returns the number of decisions that it took."""
         self._records.waits(entry.uid, now)
         if not self._records.is_schedulable(entry.uid, now):
             return 0
@@ -335,7 +335,7 @@ class SchedulingCycle:
     def _join(
         self, entry: QueuedPodInfo, claim: DeviceClaim, holders: tuple[Reservation, ...], now: float
     ) -> Iterable[Binding]:
-        """A pod that names a ResourceClaim which others use: its binding to their share, or none where it waits."""
+        """A pod that names a ResourceClaim which others use: its binding to their share, or none if it waits."""
         decision = sharing.join(self._cache, entry, claim, holders)
         if isinstance(decision, Placement):
             allocation = Allocation(self._new_id(), decision.node, decision.containers, shared=claim.uid)

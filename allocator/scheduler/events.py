@@ -165,7 +165,7 @@ class ExcludedGpusListed:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedGpusChanged:
-    """A node's list of excluded GPUs is new or changed; None where it was deleted."""
+    """A node's list of excluded GPUs is new or changed; None if it was deleted."""
 
     node: str
     found: KeptOut | None
@@ -190,7 +190,7 @@ class AgentsHeard:
 
 @dataclass(frozen=True, slots=True)
 class PodsReported:
-    """What GPUNodes report about the pods of their nodes, by node; `listed`: these are all existing GPUNodes."""
+    """The reports of GPUNodes about the pods of their nodes, by node; `listed`: these are all existing GPUNodes."""
 
     reports: Mapping[str, tuple[PodReport, ...]]
     listed: bool = False
@@ -315,7 +315,7 @@ class DriftFound:
 
 @dataclass(frozen=True, slots=True)
 class UncountedFound:
-    """All pods that ask for a share but have none that is counted: `namespace/name` by uid."""
+    """All pods that request a share but have none that is counted: `namespace/name` by uid."""
 
     pods: Mapping[str, str]
 
@@ -323,7 +323,7 @@ class UncountedFound:
 @dataclass(frozen=True, slots=True)
 class PoolsDeclared:
     """
-    What an empty node of each declared pool looks like, under the pool's name; all of them.
+    The empty nodes of all declared pools, under the pools' names.
 
     `learned`: the pools of which nodes were seen, so that the GPUs are real and not only declared.
     """
@@ -384,7 +384,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """List pods and ElasticGPUs again, by new watches; for this term of leadership, None where there is no election."""
+    """List pods and ElasticGPUs again, by new watches; for this term of leadership, None if there is no election."""
 
     term: int | None
 

@@ -1,7 +1,7 @@
 """
-What the watches bring, taken into the cache and the queue. Pure; the shell holds the lock.
+Applies watch events to the cache and the queue. Pure; the shell holds the lock.
 
-An event decides nothing: if it might help a waiting pod, it asks for a scheduling cycle. An internal error caused by
+An event decides nothing: if it might help a waiting pod, it requests a scheduling cycle. An internal error caused by
 one pod affects only that pod (`allocator.queue.records`): all others are taken in, and if it may hold a share that is
 not counted, its node takes no new pods.
 """
@@ -93,7 +93,7 @@ class EventHandlers:
         self._listed: set[str] = set()
         """The uids in the parts of a list that were taken in so far."""
         self._told_unread: set[str] = set()
-        """The uids of pods that were told in this term that their share is unreadable."""
+        """The uids of pods to which this term has reported that their share is unreadable."""
         self._reported_in: int | None = None
         """The term in which the conditions in the records were written."""
         self.listing = False
@@ -239,7 +239,7 @@ class EventHandlers:
 
     def _tell_allocated(self, pod: PodInfo, holding: Reservation, now: float) -> None:
         """
-        A pod whose condition says something else gets the condition that it has its share.
+        A pod with another condition gets the condition that it has its share.
 
         All others have it in their annotations from the beginning, so nothing is written.
         """
@@ -310,7 +310,7 @@ class EventHandlers:
     def _report_request(self, pod: PodInfo, holding: Reservation | None) -> None:
         waiting = self._queue.pod(pod.uid)
         if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
-            return  # the pod does not say how much a claim asks for
+            return  # the pod does not contain the amounts of a claim
         if waiting is not None:
             self._on_request(waiting.ask.request, waiting.ask.needs.compute.cpu)
         elif holding is not None:

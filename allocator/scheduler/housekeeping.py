@@ -46,7 +46,7 @@ _RELISTED = 100
 
 
 class Housekeeping:
-    """What depends on time: `starvation`, `overcommit`, `reports` and `silence` have parts of it."""
+    """Work that depends on time: `starvation`, `overcommit`, `reports` and `silence` have parts of it."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class ForeignGates:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self.pods: dict[str, tuple[PodInfo, float]] = {}
-        """By uid: the pod, and when its share is removed."""
+        """The pod, and when its share is removed, by uid."""
 
     def see(self, pod: PodInfo) -> None:
         """A gate holds this pod, and it has a share."""

@@ -32,7 +32,7 @@ KEPT_OUT = "configmaps"
 _LISTED = frozenset(("pods", "namespaces", "nodes", "gpunodes", KEPT_OUT))
 """The objects that must have been seen before the first decision."""
 _BOOKED = frozenset(("pods",))
-"""The kinds that say which shares are taken."""
+"""The kinds that contain the booked shares."""
 
 
 class Leadership:
@@ -132,7 +132,7 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerState:
-    """What nearly every part of the scheduler reads and changes, under the shell's lock."""
+    """The state that nearly every part of the scheduler reads and changes, under the shell's lock."""
 
     cache: Cache
     queue: SchedulingQueue

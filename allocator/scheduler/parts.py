@@ -98,7 +98,7 @@ class Together:
 @dataclass(frozen=True, slots=True)
 class GangWaits:
     """
-    Why a gang waits; an empty text is not shown. `codes`: of all nodes, of the pod that does not fit; none where no
+    Why a gang waits; an empty text is not shown. `codes`: of all nodes, of the pod that does not fit; none if no
     event of nodes helps.
     """
 
@@ -135,7 +135,7 @@ class Gangs(Protocol):
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
     ) -> Together | Allocation | GangWaits | None:
         """
-        The shares of the pod's whole gang, or of the pod alone, or why it waits; None where it is placed as any other.
+        The shares of the pod's whole gang, or of the pod alone, or why it waits; None if it is placed like any other.
         Called where nothing is `known` of the gang.
         """
 
@@ -219,7 +219,7 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What a part may use of the core, under the lock."""
+    """The parts of the core that a feature may use, under the lock."""
 
     state: SchedulerState
     preemptor: Preemptor
@@ -250,9 +250,9 @@ class FeaturePart:
     claims: ClaimedShares | None = None
     gangs: Gangs | None = None
     explains: Callable[[str], Explanation | None] | None = None
-    """What is added to why a pod waits, by its uid."""
+    """The addition to the reason why a pod waits, by its uid."""
     adds: Callable[[str], str] | None = None
-    """What follows every reason why a pod waits, by its uid; empty for nothing. It changes no code."""
+    """The text after every reason why a pod waits, by its uid; empty for none. It changes no code."""
     victims: tuple[VictimKind, ...] = ()
     """Kinds of pods that may be evicted for a waiting one, if pods of lower priority make no room for it."""
     searches: Callable[[], Iterable[Search]] | None = None

@@ -109,7 +109,7 @@ class Preemptor:
         self._order = state.order
         lower = VictimKind(PRIORITY, lambda: Candidates(self.sharers.lowest() + 1), self.begin)
         self.kinds = [lower] if settings.preemption else []
-        """In the order in which they are asked for one pod."""
+        """The order in which they are evaluated for one pod."""
         self.on_evicted: list[Callable[[Eviction, str, float], None]] = []
         """Called for each eviction that was granted, with the controller of the pod."""
         self.preemptions = preemptions

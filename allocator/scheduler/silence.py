@@ -1,5 +1,5 @@
 """
-Nodes whose agents are silent take no new pods, and an Event says so once for each silence.
+Nodes with silent agents take no new pods, and an Event reports each silence once.
 
 Only a deciding replica judges silence, and counts from when it began to decide: before, it or the agents may have been
 cut off from the API server. So an outage of the API server closes no node. Pure; the shell holds the lock.

@@ -68,7 +68,7 @@ class Fence:
 
 
 class LatePods:
-    """Which pods are unexpected, and which of them must be failed."""
+    """The unexpected pods, and those of them that must be failed."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._cache = state.cache

@@ -52,7 +52,7 @@ class UnboundPods:
         self._evict = evict
         self._faulted = state.faults.surfaced
         self.withdrawn: dict[str, PodInfo] = {}
-        """By uid: the pods whose share was taken back; to others it is for reading."""
+        """The pods whose share was taken back, by uid; other parts only read it."""
         self._due: dict[str, float] = {}
         """When the next write about a pod may be tried."""
 

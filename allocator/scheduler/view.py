@@ -28,7 +28,7 @@ from contract.scheduling.needs import SchedulingRequest
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFigures:
-    """How many reservations, waiting pods and troubled pods and GPUs there are."""
+    """The numbers of reservations, of waiting pods, and of pods and GPUs with problems."""
 
     assumed: int
     confirmed: int
@@ -79,13 +79,13 @@ class SchedulerView:
     reserved: tuple[HeldNode, ...] = ()
     """The reserved nodes, and for which pods."""
     demand: tuple[tuple[Demanded, float], ...] = ()
-    """What was learned of the requests, if the policy learns."""
+    """The learned tables of requests, if the policy learns."""
     scarcity: tuple[int, ...] = ()
     """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
     largest: int = 0
     """The number of cards of the largest node when the tables were made."""
     awaited: int = 0
-    """The most whole cards of one node that a waiting pod requested at the last look; 0 if none asks for several."""
+    """The most whole cards of one node that a waiting pod requested at the last look; 0 if none requests several."""
     neighbours: NeighbourSnapshot = NO_NEIGHBOURS
     """The part of other nodes, pods on nodes and volumes that decides about the queue."""
 

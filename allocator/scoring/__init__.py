@@ -1,5 +1,5 @@
 """
-Which of the nodes and GPUs that fit is preferred where the policy learns what is requested.
+Chooses among the nodes and GPUs that fit if the policy learns from requests.
 
 `classes` says what a share is on a card whose sides are memory and cores, `pricing` prices the shares, `tables` turns
 the demand seen into numbers to look up, `estimator` watches the demand. `reference` judges one node by the tables and

@@ -1,5 +1,5 @@
 """
-What a request is to a card: sizes and remainders on one scale, though a share has two sides.
+Sizes of requests and remainders of cards on one scale, although a share has two sides.
 
 A card counts `CARD` (1000). A share is as large as its larger side, of memory or of cores; what is left of a card is
 what is left on its scarcer side. Both are rounded down, so that a rest that just fits a share counts as fitting. So a
@@ -126,12 +126,12 @@ def remainder(gpu: Gpu, usage: Usage, limits: Limits) -> int:
 
 
 def left(capacity: int, memory: int, cores: int) -> int:
-    """What is left of a card of this many bytes with these bytes and percent of cores taken."""
+    """The remainder of a card of this many bytes with these bytes and percent of cores used."""
     return max(0, min(sides_left(capacity, memory, cores)))
 
 
 def sides_left(capacity: int, memory: int, cores: int) -> tuple[int, int]:
-    """What is left of either side, memory and cores, of such a card."""
+    """The remainder of each side, memory and cores, of such a card."""
     by_memory = (capacity - memory) * CARD // capacity if capacity else 0
     return by_memory, (WHOLE - cores) * CARD // WHOLE
 
@@ -196,7 +196,7 @@ class Supply:
 
 
 def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
-    """What these nodes have."""
+    """The amounts of these nodes."""
     found: dict[Kind, tuple[int, int, int, int]] = {}
     cpu = largest = 0
     for node in nodes.values():

@@ -1,5 +1,5 @@
 """
-The part of a cost that all classes of request share: what the tables say of each node as it is.
+The part of a cost that all classes of request share: the tables' values of each node in its current state.
 
 By slot, which a node keeps while others join and leave, and made again only for nodes that changed. Alongside what
 `allocator.scoring.reference` calls a room there are, per card, the places in the tables from which a change of that
@@ -77,7 +77,7 @@ class Rooms:
         self._columns = columns
         self._kind_of: list[int] = []
         self.functions = tables.worth.shape[2] // LANES
-        """How many functions of worth there are that differ."""
+        """The number of different functions of worth."""
         if self.functions and not (tables.worth[..., :LANES] != tables.worth[..., LANES:]).any():
             self.functions = 1
         self.sided = tables.sided is not None
@@ -99,7 +99,7 @@ class Rooms:
         self.cards: Longs = np.zeros((size, self._fields, width), np.int64)
         self.nodes: Longs = np.zeros((size, _NODE_FIELDS), np.int64)
         self.sums: Ints = np.zeros((size, self.tables.worth.shape[2]), np.int32)
-        """Of the cards' worth, by function and CPU price."""
+        """The sums of the cards' worth, by function and CPU price."""
         self.mixed = False
         """Whether the cards of some node differ."""
 
@@ -150,7 +150,7 @@ class Rooms:
         nodes[:, SCATTERED] = fragments.sum(axis=1) - self.several.take(several_at)
 
     def free_cards(self, slots: Longs) -> Longs:
-        """How many cards of each of these nodes are free as a whole."""
+        """The number of completely free cards of each of these nodes."""
         free: Longs = self.nodes[slots, SEVERAL_AT] % (MOST_GPUS + 1)
         return free
 

@@ -1,5 +1,5 @@
 """
-What a placement costs on every node, remembered: the answers of `allocator.scoring.reference`, for all nodes at once.
+The cached costs of placements on all nodes at once: the results of `allocator.scoring.reference`.
 
 Per class of request and node a lower bound of the cost is remembered until the node changes. It is what the placement
 would cost if the node's price of CPU did not change, read from a few numbers per card. On most nodes it is the cost
@@ -184,7 +184,7 @@ class Ranks:
         )
 
     def _least(self, wanted: RequestClass, bears: Flags, rows: Longs, slots: Longs, known: ClassCosts) -> int:
-        """Where the least cost is. Computes no more costs than are needed to be sure."""
+        """The node of the least cost. Computes no more costs than needed to be sure."""
         spared, few = self._spared(rows, slots), _FIRST_FEW
         ranks: Longs = known.rank[slots] + spared
         while True:
@@ -231,7 +231,7 @@ class Ranks:
         return spared
 
     def _bound(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
-        """What placements on these nodes cost at least: the cost at the node's present price of CPU."""
+        """The least cost of placements on these nodes: the cost at the node's present price of CPU."""
         rooms, fraction, slots = self._rooms, wanted.fraction, self._columns.slot[rows]
         cards, nodes = rooms.cards[slots], rooms.nodes[slots]
         if fraction is None:
@@ -319,7 +319,7 @@ class Ranks:
         known.rank[slots] = (costs << TIE_BITS) + self._order(rows, free)
 
     def _free_after(self, wanted: RequestClass, slots: Longs, chosen: Longs) -> Longs:
-        """What is left of each node's cards in all after the placement on these cards."""
+        """The total remainder of each node's cards after the placement on these cards."""
         cards = _picked(self._rooms.cards[slots], np.arange(len(slots)), chosen)
         free: Longs = self._rooms.nodes[slots, FREE] - (cards[:, LEFT] - _after(wanted, cards)).sum(axis=1)
         return free
@@ -378,7 +378,7 @@ def _picked(cards: Longs, of: Longs, chosen: Longs) -> Longs:
 
 
 def _after(wanted: RequestClass, cards: Longs) -> Longs:
-    """What is left of cards when they have taken the share."""
+    """The remainder of cards with the share."""
     if wanted.fraction is None or wanted.fraction.exclusive:
         return np.zeros_like(cards[:, LEFT])
     models = cards[:, MODEL]
@@ -391,14 +391,14 @@ def _after(wanted: RequestClass, cards: Longs) -> Longs:
 
 
 def _places_after(wanted: RequestClass, cards: Longs, after: Longs) -> Longs:
-    """Where the table by both sides has the cards when they have taken the share. `after`: `_after`."""
+    """The positions of the cards with the share in the table by both sides. `after`: `_after`."""
     models = cards[:, MODEL]
     by_memory = cards[:, BY_MEMORY] - wanted.whole[models] - (cards[:, OVER] < wanted.over[models])
     return places(by_memory, cards[:, BY_CORES] - wanted.by_cores, after > 0)
 
 
 def _in_steps(lost: Longs, pressed: Longs) -> Longs:
-    """What losses of worth cost."""
+    """The cost of losses of worth."""
     step, step_of_pressed, more = constants.STEP, constants.STEP_OF_PRESSED, constants.ROUNDING_SLACK
     cost: Longs = step * ((lost + (step // 2 + more)) // step)
     cost += constants.SHARE_OF_PRESSED * ((pressed + (step_of_pressed // 2 + more)) // step_of_pressed)

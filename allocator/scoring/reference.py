@@ -1,5 +1,5 @@
 """
-What a placement costs on one node, by the tables: the specification, readable and slow.
+The cost of a placement on one node, by the tables: the specification, readable and slow.
 
 `allocator.scoring.ranking` gives the same numbers for all nodes at once; a property test holds the two equal. Whole
 numbers only, so that they are equal. Pure.
@@ -111,7 +111,7 @@ def cost(
     limits: Limits,
     tables: Tables,
 ) -> int:
-    """What it costs, in millionths of a card, to put this share on these cards of the node and to take this CPU."""
+    """The cost, in millionths of a card, of placing this share on these cards of the node with this CPU."""
     before = room(node, limits, tables)
     left_after, places = _left_after(node, fraction, positions, before, limits)
     after = Room(before.kinds, left_after, before.cpu - cpu, places)
@@ -130,12 +130,12 @@ def cost(
 
 
 def in_steps(lost: int, step: int, worth: int) -> int:
-    """What a loss costs whose nearest number of steps counts `worth` each."""
+    """The cost of a loss with the nearest number of steps, each of which counts `worth`."""
     return worth * ((lost + step // 2 + constants.ROUNDING_SLACK) // step)
 
 
 def size(node: NodeState, position: int, fraction: FractionRequest, limits: Limits) -> int:
-    """What the share takes of the card, on the scale of `CARD`."""
+    """The share's part of the card, on the scale of `CARD`."""
     from_free = left(
         limits.capacity(node.gpus[position]), fraction.memory_on(node.gpus[position].usable), fraction.cores
     )
@@ -155,7 +155,7 @@ def room(node: NodeState, limits: Limits, tables: Tables) -> Room:
 def _left_after(
     node: NodeState, fraction: FractionRequest | None, positions: tuple[int, ...], before: Room, limits: Limits
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is left of each card, and the places of that by both sides."""
+    """The remainder of each card, and its positions by both sides."""
     remains, places = list(before.left), list(before.places)
     for position in positions:
         assert fraction is not None
@@ -180,7 +180,7 @@ def fragments(state: Room, tables: Tables) -> int:
 
 
 def loss(before: Room, after: Room, tables: Tables, function: int) -> int:
-    """How much less the node is worth, by one of the two functions of worth."""
+    """The loss of the node's worth, by one of the two functions of worth."""
     return worth(before, tables, function) - worth(after, tables, function)
 
 

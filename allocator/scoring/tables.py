@@ -33,7 +33,7 @@ from contract.model import MOST_GPUS, WHOLE
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Target = Mapping[Demanded, float]
-"""How often each class of request is requested, in any unit."""
+"""The frequency of each class of request, in any unit."""
 
 Prices = dict[tuple[tuple[int, float], ...], dict[int, float]]
 
@@ -58,7 +58,7 @@ class Tables:
     `sided[kind, place]` takes the place of `worth` where shares are priced by both sides; else there is none.
     `limited`: whether some requests can be served by some kinds only, so that what is taken changes the scarcity.
     `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
-    `awaited` is not learned but given: the most whole cards of one node that a waiting pod asks for, 0 where none asks
+    `awaited` is not learned but given: the most whole cards of one node that a waiting pod requests, 0 if none asks
     for several (`allocator.scoring.reference.spared`).
     """
 

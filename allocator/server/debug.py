@@ -1,5 +1,5 @@
 """
-What a decision saw, as a value that can be written to a file, and the same decisions made again from it.
+The input of decisions as a value that can be written to a file, and the repetition of these decisions from it.
 
 `GET /debug/snapshot` gives a `SchedulerView` as JSON, `python -m allocator replay` reads it. The person on call can
 thus ask why a pod is placed there or waits, of exactly the state that decided, on another machine, without the cluster.

@@ -29,7 +29,7 @@ from runtime.scraping import Review, ScrapeVerdict
 log = logging.getLogger(__name__)
 SOCKET_MODE = 0o660
 SNAPSHOT_PATH = "/debug/snapshot"
-"""What the next decision will see, for `python -m allocator replay`."""
+"""The input of the next decision, for `python -m allocator replay`."""
 WAITING_PATH = "/debug/waiting"
 
 

@@ -282,7 +282,7 @@ class EventRecorder:
         self._faulted = faulted
         self._changed = threading.Condition()  # guards the news
         self._news: dict[str, dict[tuple[str, ...], Tellable]] = {}
-        """By namespace, the one whose turn is next first."""
+        """The queues by namespace, the one with the next turn first."""
         self._count = 0
 
     def put(self, news: Tellable) -> None:
@@ -309,7 +309,7 @@ class EventRecorder:
         return news
 
     def take(self, within: float) -> Tellable | None:
-        """What to write next, waiting for it at most this many seconds."""
+        """The next write; waits for it at most this many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, within)
             return self._pop(next(iter(self._news))) if self._news else None
@@ -400,7 +400,7 @@ def _unformatted(reason: str) -> str:
 
 
 def _about(news: Tellable) -> tuple[str, ...]:
-    """What the news is about: only the later of two about the same is written."""
+    """The subject of the news: of two with the same subject only the later one is written."""
     match news:
         case StatusUpdate():
             return (news.uid,)

@@ -102,7 +102,7 @@ class Fencer:
         return True
 
     def fail(self, late: LatePod) -> None:
-        """Fail a pod that came when its share had been given away. Without an answer it is asked again later."""
+        """Fail a pod that came after its share was given to others. Without an answer the request is repeated later."""
         namespace, name = late.key.split("/", 1)
         try:
             self._kube.patch_merge(paths.pods(namespace, name), failing(late), timeout=self._timeout)

@@ -135,7 +135,7 @@ class Informers:
     def relist(self, term: int | None) -> None:
         """
         Read what is booked again, pods and what features book by, for a leadership that has begun before this call;
-        None where there is no election.
+        None if there is no election.
 
         By new informers in place of the old ones, not by lists alongside them: only within one stream are a list and
         the events after it in order.
@@ -236,7 +236,7 @@ def _labels_of(namespace: JSON) -> tuple[str, Mapping[str, str]]:
 
 
 def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: Faulted) -> Iterator[T]:
-    """What `read` makes of each; nothing of one of which an error comes."""
+    """The results of `read` for each; none for one that causes an error."""
     for item in items:
         try:
             yield read(item)
@@ -314,6 +314,6 @@ def _name(item: JSON) -> str:
 
 
 def _annotated(gpunode: JSON) -> tuple[str, str]:
-    """What our own annotations of a GPUNode say."""
+    """The content of our own annotations of a GPUNode."""
     annotations = pods.annotations_of(gpunode)
     return str(annotations.get(names.BEYOND, "")), str(annotations.get(names.REPEATED, ""))

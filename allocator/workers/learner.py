@@ -2,7 +2,7 @@
 Learning alongside the decisions, on threads of its own: the requests seen become tables, and the engine gets them
 whole; the nodes seen, and the options, become empty nodes of the declared pools.
 
-`see` is called wherever a pod asks for the first time, and only counts. Making tables takes from tens of milliseconds
+`see` is called wherever a pod requests the first time, and only counts. Making tables takes from tens of milliseconds
 to a second, so decisions use the old ones meanwhile. A new leader learns from the pods that it lists, so nothing must
 be stored. If the policy does not learn, nothing is done.
 """
@@ -35,7 +35,7 @@ _POOLS_EVERY = 5.0
 
 
 class LearningWorker:
-    """What was requested, and its tables. Any thread may call `see`."""
+    """The requests seen, and their tables. Any thread may call `see`."""
 
     def __init__(self, *, policy: str, limits: Limits) -> None:
         self._policy = policy
@@ -45,10 +45,10 @@ class LearningWorker:
         self._due = threading.Event()
         self._last: Tables | None = None
         self._taught: Supply | None = None
-        """What the cluster had when the last tables were made."""
+        """The cluster's amounts when the last tables were computed."""
 
     def see(self, request: PodRequest, cpu: int) -> None:
-        """A pod asked for the first time; `cpu` in thousandths of a core."""
+        """Count a new pod's request; `cpu` in thousandths of a core."""
         if self._policy in LEARNED:
             with self._lock:
                 if self._learner.see(request, cpu):

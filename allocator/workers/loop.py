@@ -287,7 +287,7 @@ class SchedulingLoop:
         self._controller.handle(ParkedRead(parked.uid, found, deleted))
 
     def _bind(self, binding: Binding) -> None:
-        """Write it and tell the controller. No error prevents other writes, or leaves this one unreported."""
+        """Write it and report the result to the controller. No error prevents other writes or the report."""
         try:
             self._write_one(binding)
         except Unwritable:

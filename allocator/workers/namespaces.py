@@ -1,5 +1,5 @@
 """
-What namespaces say by labels that mean a number: weights in the fair queue, and after how long idle pods give way.
+Numbers in labels of namespaces: weights in the fair queue, and the time after which idle pods may be evicted.
 
 Only namespaces with the label are requested. If the API server does not answer, the former values still count. A value
 that cannot be read is logged once, and is left out.

@@ -26,7 +26,7 @@ UNSCHEDULABLE = "Unschedulable"
 """The reason that Kubernetes has for a pod without a place. Programs look for it in any condition."""
 _JOBSET_VERSION = "jobset.x-k8s.io/v1alpha2"
 _JOBSET_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
-"""By which JobSet names itself on each pod."""
+"""The label by which JobSet marks each of its pods."""
 _KSERVE_VERSION = "serving.kserve.io/v1beta1"
 _KSERVE_LABEL = "serving.kserve.io/inferenceservice"
 """By which KServe names an InferenceService on each of its pods, without its uid."""
@@ -36,7 +36,7 @@ _MINUTE = len("2030-01-01T00:00")
 @dataclass(frozen=True, slots=True)
 class ControllingOwner:
     """
-    The object that controls a pod. `version`: of its API, with the group. `uid`: empty where the pod does not say it.
+    The object that controls a pod. `version`: of its API, with the group. `uid`: empty if the pod does not say it.
     """
 
     version: str
@@ -112,7 +112,7 @@ def _by_event(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: floa
 
 
 def _by_event_of_service(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: float, component: str) -> None:
-    """An Event of an InferenceService, whose uid is read first; none where that may not be read or there is none."""
+    """An Event of an InferenceService, whose uid is read first; none if that may not be read or there is none."""
     if news.allocated or not news.event:
         return
     namespace = news.key.split("/", 1)[0]
@@ -126,7 +126,7 @@ def _by_event_of_service(kube: Kube, news: StatusUpdate, owner: ControllingOwner
 PROGRAMS: Mapping[tuple[str, str], Show] = {
     # The message of a step is that of the first condition with this reason, whatever its type.
     ("argoproj.io", "Workflow"): _by_condition,
-    # Its conditions say nothing about workers, and about the head only what a kubelet says.
+    # Its conditions do not cover workers, and for the head they contain only the kubelet's information.
     ("ray.io", "RayCluster"): _by_event,
     # It counts the pods that are ready.
     ("jobset.x-k8s.io", "JobSet"): _by_event,

@@ -1,5 +1,5 @@
 """
-What the leader does at the start of its leadership and then periodically, in a thread of its own.
+Runs the leader's work at the start of its leadership and then periodically, in a separate thread.
 """
 
 from __future__ import annotations

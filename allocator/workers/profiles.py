@@ -1,4 +1,4 @@
-"""What the options say about kube-scheduler's profiles, sent to the scheduler whenever it changes."""
+"""Sends the options about kube-scheduler's profiles to the scheduler on each change."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _LEAST = 0.05
 
 class NotWritten(Exception):
     """
-    The pod has no claim with this allocation; the message says why, and nothing was written to the pod.
+    The pod has no claim with this allocation; the message is the reason, and nothing was written to the pod.
 
     `refused`: the API server refuses it, and retries do not help.
     """
@@ -120,7 +120,7 @@ def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
 
 
 def _next(claim: Mapping[str, Any], body: JSON, status: JSON) -> JSON | None:
-    """The next patch to the claim's status; None where it has this allocation. Raises `NotWritten` and `Malformed`."""
+    """The next patch to the claim's status; None if it has this allocation. Raises `NotWritten` and `Malformed`."""
     metadata = claim.get("metadata") or {}
     wanted = body["metadata"]["ownerReferences"][0]["uid"]
     if resourceclaims.owner_uid(claim) != wanted or resourceclaims.requests_of(claim) != resourceclaims.requests_of(

@@ -68,7 +68,7 @@ class ResyncCounters:
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """What differed at the first look: pods that differ from the list, and known pods that are not in it."""
+    """The differences of the first check: pods that differ from the list, and known pods that are not in it."""
 
     differing: tuple[ListedPod, ...]
     deleted: tuple[str, ...]

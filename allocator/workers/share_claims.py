@@ -150,7 +150,7 @@ def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, lef
 
 def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON, *, several: bool) -> JSON | None:
     """
-    The next patch to the claim or, with a status, to its status; None where it has this allocation. Raises `NotWritten`
+    The next patch to the claim or, with a status, to its status; None if it has this allocation. Raises `NotWritten`
     and `Malformed`. `several`: other pods may use the claim too.
 
     The finalizer is written first, as kube-scheduler does, because a write to a claim's status changes no metadata.

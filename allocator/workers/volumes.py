@@ -1,6 +1,6 @@
 """
-Informers that start once they are needed: of claims, volumes and what belongs to them, once a pod that asks for a share
-has a claim; of ResourceClaims and DeviceClasses, once such a pod names one, or an extended resource; of Services and
+Informers that start once they are needed: for claims, volumes and related objects, once a pod that requests a share has
+a claim; of ResourceClaims and DeviceClasses, once such a pod names one, or an extended resource; of Services and
 controllers, once the administrator has set default topology spread constraints.
 
 A cluster that does not need them has no cost. Objects are trimmed as they come: a claim then has some hundred bytes. An

@@ -45,7 +45,7 @@ _PREFIX = "ALIYUN_COM_GPU_MEM_"
 IDX, DEV, POD, CONTAINER = (_PREFIX + part for part in ("IDX", "DEV", "POD", "CONTAINER"))
 ASSIGNED, ASSUME_TIME = _PREFIX + "ASSIGNED", _PREFIX + "ASSUME_TIME"
 ALLOCATION = "scheduler.framework.gpushare.allocation"
-"""What the commercial edition writes, and the inspect tool reads first: `{container index: {GPU index: units}}`."""
+"""A value of the commercial edition, which the inspect tool reads first: `{container index: {GPU index: units}}`."""
 _COUNT_CURE = f"give a whole number from 1 to {MOST_GPUS}"
 _LABEL = re.compile("0*([0-9]{1,2})")
 

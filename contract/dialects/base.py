@@ -1,9 +1,9 @@
 """
-What a dialect is: one system's names for a GPU share, read into the canonical request and written back.
+A dialect: one system's names for a GPU share, read into the canonical request and written back.
 
 A dialect is one module with one `Dialect` value. It knows the names and units of its system and no other dialect; the
 table in `contract.dialects` lists them. A tenant's mistake is a `Refusal`: a value with the field, what was found there
-and what would work. Any JSON can be read: a part that does not have a pod's structure asks for nothing, and the API
+and what would work. Any JSON can be read: a part that does not have a pod's structure requests nothing, and the API
 server's own validation refuses it.
 """
 
@@ -67,7 +67,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a dialect renders: the request, the allocation, and what it needs of the pod."""
+    """The input of a dialect's rendering: the request, the allocation, and the needed fields of the pod."""
 
     request: PodRequest
     allocation: Allocation
@@ -244,7 +244,7 @@ LIMITS, ANNOTATION, LABEL = "container limits", "Pod annotation", "Pod label"
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """
-    One system's names. `read` returns None where the pod asks for nothing in this dialect; it raises `ReadingRefused`.
+    One system's names. `read` returns None if the pod requests nothing in this dialect; it raises `ReadingRefused`.
     `name` has the form of a Kubernetes label: stored requests have it.
     """
 
@@ -260,7 +260,7 @@ class Dialect:
     annotations: tuple[str, ...] = ()
     """Pod annotations that alone mean a request."""
     annotation_prefixes: tuple[str, ...] = ()
-    """Prefixes of annotations that mean a request, whatever follows."""
+    """Prefixes of annotations that mean a request, regardless of the rest."""
     render: Callable[[Decided], Rendering] = lambda decided: Rendering()
     """The allocation in this system's own annotations and labels."""
     started: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda annotations: {}
@@ -285,7 +285,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one unit of a resource counts in the accounting resources; nothing where both amounts are 0."""
+    """The amounts of the accounting resources for one unit of a resource; nothing if both amounts are 0."""
 
     resource: str
     memory: int = 0
@@ -413,9 +413,9 @@ def pod_request(
     warnings: Iterable[str] = (),
 ) -> PodRequest | None:
     """
-    The request of a pod, None where no container asks. Our own policy annotations override the dialect's.
+    The request of a pod, None if no container asks. Our own policy annotations override the dialect's.
 
-    Raises `ReadingRefused` for an unknown value of one of our annotations, and for more than one pod may ask for.
+    Raises `ReadingRefused` for an unknown value of one of our annotations, and for more than one pod may request.
     """
     if not containers:
         return None

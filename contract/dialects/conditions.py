@@ -1,5 +1,5 @@
 """
-Which pods reach the webhook: matchConditions in CEL, made from the table of dialects.
+The pods that reach the webhook: matchConditions in CEL, generated from the table of dialects.
 
 With failurePolicy Fail, a webhook that is down stops every pod that the API server sends it. So the API server itself
 checks first whether a pod names a resource or an annotation of a dialect, and admits all other pods without us. A test
@@ -54,13 +54,13 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[s
 
 
 def other_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[str] = ()) -> list[dict[str, str]]:
-    """The `matchConditions` of the webhook for all other pods, where an administrator wants their GPUs hidden."""
+    """The `matchConditions` of the webhook for all other pods, if an administrator hides their GPUs."""
     [ours] = match_conditions(dialects, renamed)
     return [{"name": OTHERS_NAME, "expression": negated(ours["expression"])}]
 
 
 def unnamed(expression: str, resources: Iterable[str]) -> tuple[str, ...]:
-    """The resources that an expression, made here or by hand, does not name."""
+    """The resources that an expression, generated here or written by hand, does not name."""
     return tuple(resource for resource in resources if _literal(resource) not in expression)
 
 

@@ -4,7 +4,7 @@ The resources of a pod that a LimitRange of its namespace wrote.
 The API server's LimitRanger gives every container without an amount of a resource the LimitRange's `default`, or its
 `max` where there is no default, and lists these in an annotation. It runs before webhooks, and again after a webhook
 has changed the pod, so a resource that admission removes comes back. So the amounts of a LimitRange count only where
-they belong to the dialect in which the tenant asks. If the tenant asks for nothing, an older system's resources come
+they belong to the dialect in which the tenant asks. If the tenant requests nothing, an older system's resources come
 first, and then our own, which are meant as bounds of shares rather than as requests.
 """
 
@@ -21,13 +21,13 @@ _RANGE_REQUEST = " request for "
 _LONGEST_RANGE = 256 << 10
 
 RangedRequests = Mapping[str, frozenset[str]]
-"""By container, the resources of which a LimitRange wrote the request."""
+"""The resources of which a LimitRange wrote the request, by container."""
 NO_RANGE: RangedRequests = {}
 
 
 def ranged_requests(pod: Mapping[str, Any]) -> RangedRequests:
     """
-    The resources that a LimitRange wrote. A pod that forges the annotation asks for less, and gets less.
+    The resources that a LimitRange wrote. A pod that forges the annotation requests less, and gets less.
 
     Only requests are read: where the author wrote the limit or the request of a resource, the API server writes the
     other one, and LimitRanger neither.

@@ -24,7 +24,7 @@ PERCENT, PERCENT_2022 = "nano-gpu/gpu-percent", "elastic-gpu/gpu-percent"
 ASSUME, CONTAINER_PREFIX = "nano-gpu/assume", "nano-gpu/container-"
 _CURE = "give a whole number from 1 to 100, which is one whole card"
 _NO_GPU = "-1"
-"""What that system writes for an app container without a share."""
+"""The value that that system writes for an app container without a share."""
 
 
 def _read(context: PodReader) -> PodRequest | None:

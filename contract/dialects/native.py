@@ -83,7 +83,7 @@ def _percent(container: ContainerReader, resource: str) -> int | None:
 
 
 def _limit(container: ContainerReader) -> int:
-    """The memory limit above the request, in the request's unit; 0 where there is none, or it is the request."""
+    """The memory limit above the request, in the request's unit; 0 if there is none, or it is the request."""
     for limit, request in _LIMITS.items():
         read = _memory if limit == names.GPU_MEMORY_LIMIT else _percent
         found, requested = read(container, limit), read(container, request)

@@ -76,7 +76,7 @@ _CURES_OF_ATTRIBUTES = {
 _CONFIG_FIELDS = frozenset(("requests", "opaque"))
 _PARAMETER_FIELDS = frozenset(("apiVersion", "kind", "isolation", "memoryLimit"))
 API_VERSION, KIND = f"{names.GROUP}/{names.VERSION}", "ShareParameters"
-"""Of the parameters in a claim's configuration."""
+"""The API version and the kind of the parameters in a claim's configuration."""
 _MOST_NAMED = 4
 """Requests that a message lists."""
 _MOST_CONFIGS = 32
@@ -85,7 +85,7 @@ _CURES = {
     "adminAccess": "leave it out; kubectl gpufraction nodes shows the GPUs and their pods",
     "tolerations": "leave it out; an unhealthy GPU accepts no pods",
 }
-"""What to use in place of a field that is not supported."""
+"""The replacement for a field that is not supported."""
 _UNKNOWN = "leave it out; gpufraction does not know the field"
 
 

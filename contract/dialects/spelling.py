@@ -1,5 +1,5 @@
 """
-Which known name an unknown one misspells, at a bounded cost for one pod.
+Finds the known name that an unknown one misspells, at a bounded cost for one pod.
 
 A tenant can put a hundred thousand names into a pod, and a comparison letter by letter costs as much as parsing a
 kilobyte of JSON. So a name is looked up by its domain first, then lengths and first letters are compared, and only so
@@ -134,7 +134,7 @@ def _comparable(one: str, other: str) -> bool:
 
 
 def _slips(one: str, other: str) -> int:
-    """How many letters may be wrong in two names that resemble each other."""
+    """The most letters by which two similar names may differ."""
     short = min(len(one), len(other))
     return 2 if short >= _SLIPS else 1
 

@@ -49,14 +49,14 @@ class Dialects:
         self._deprecations = tuple(deprecations)
         self._by_name = {dialect.name: dialect for dialect in self._dialects}
         self.resources = frozenset(resource for dialect in self._dialects for resource in dialect.resources)
-        """Every resource name by which a container can ask for a share."""
+        """Every resource name by which a container can request a share."""
         words = [word for dialect in self._dialects for word in dialect.glossary]
         self._known_resources = Known(self.resources)
         self._known_annotations = Known(word.name for word in words if word.on == ANNOTATION and "<" not in word.name)
         self._known_labels = Known(word.name for word in words if word.on == LABEL)
         known = (self._known_resources, self._known_annotations, self._known_labels)
         self._domains = tuple({f"{domain}/" for each in known for domain in each.of_domain if domain})
-        """What a name with a domain begins with, in lower case, if it may be a misspelt one."""
+        """The beginnings, in lower case, of names with a domain that may be misspelt."""
 
     def __iter__(self) -> Iterator[Dialect]:
         return iter(self._dialects)
@@ -66,7 +66,7 @@ class Dialects:
         return used(pod, self._deprecations)
 
     def known(self, name: str) -> str:
-        """The name of a dialect as a stored request has it, or `UNKNOWN_DIALECT`: its author may have made it up."""
+        """The name of the dialect in a stored request, or `UNKNOWN_DIALECT`: its author may have invented one."""
         return name if name in self._by_name else UNKNOWN_DIALECT
 
     def named(self, name: str) -> Dialect | None:
@@ -74,14 +74,14 @@ class Dialects:
         return self._by_name.get(name)
 
     def detect(self, pod: Mapping[str, Any]) -> tuple[Dialect, ...]:
-        """The dialects in which the pod asks for something, in the table's order."""
+        """The dialects in which the pod requests something, in the table's order."""
         return _speaking(pod, self)
 
     def read(
         self, pod: Mapping[str, Any], options: Options = DEFAULTS, spelling: Spelling | None = None
     ) -> PodRequest | Refusal | None:
         """
-        The pod's request; None where it asks for nothing; a `Refusal` where it cannot be served as written.
+        The pod's request; None if it requests nothing; a `Refusal` where it cannot be served as written.
 
         `spelling` bounds and counts the comparisons of misspelt names.
         """
@@ -164,7 +164,7 @@ class Dialects:
 
     def borne_out(self, pod: Mapping[str, Any], earlier: PodRequest) -> bool:
         """
-        Whether the pod still says what the request in its annotation says, as far as that can be known.
+        Whether the pod still agrees with the request in its annotation, as far as that is known.
 
         The annotation may be the author's own. Most dialects ask by resources, which admission replaces by the
         accounting resources, and the request must agree with those (`contract.pods.admitted_before`). The name of a
@@ -189,8 +189,8 @@ class Dialects:
         """
         The request of a pod that was admitted before with the request `earlier`, and got more containers since.
 
-        The added containers are read in the dialect of the earlier ones, and both make one request. None where no
-        container asks for anything new; a `Refusal` for another dialect, and for a new amount in a container that has
+        The added containers are read in the dialect of the earlier ones, and both make one request. None if no
+        container requests anything new; a `Refusal` for another dialect, and for a new amount in a container that has
         its share.
         """
         try:
@@ -218,7 +218,7 @@ class Dialects:
             return _naming(refused.refusal, context, ranged)
 
     def _not_alike(self, container: ContainerReader, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
-        """Why a container's new amounts cannot be joined with the earlier request; None where they can."""
+        """Why a container's new amounts cannot be joined with the earlier request; None if they can."""
         was = self.named(earlier.dialect)
         title = was.title if was is not None else earlier.dialect
         for resource in sorted(name for name in set(container.names()) if name in self.resources):
@@ -246,7 +246,7 @@ class Dialects:
         )
 
     def render(self, pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, now_ns: int) -> Rendering:
-        """The allocation in the names of the request's dialect; empty where that dialect is unknown here."""
+        """The allocation in the names of the request's dialect; empty if that dialect is unknown here."""
         dialect = self.named(request.dialect)
         if dialect is None:
             return Rendering()
@@ -294,7 +294,7 @@ class Dialects:
         return resource in self.resources or resource in _ACCOUNTING
 
     def others_only(self, found: needs.PodNeeds) -> needs.PodNeeds:
-        """The needs of a pod that is not admitted yet, without the resources by which it asks for its share."""
+        """The needs of a pod that is not admitted yet, without the resources by which it requests its share."""
         scalars = found.compute.scalars
         if not scalars or not any(self.ours(name) for name, _ in scalars):
             return found
@@ -303,7 +303,7 @@ class Dialects:
 
     def misspelt(self, pod: Mapping[str, Any], spelling: Spelling | None = None) -> tuple[Refusal, ...]:
         """
-        A refusal for each of the first misspelt resources of a pod that asks for no share; the caller may only warn.
+        A refusal for each of the first misspelt resources of a pod that requests no share; the caller may only warn.
 
         The last one is of our own domain, if there is any of it.
         """
@@ -350,7 +350,7 @@ class Dialects:
 
 
 def _speaking(pod: Mapping[str, Any], dialects: Iterable[Dialect]) -> tuple[Dialect, ...]:
-    """Those of the dialects in which the pod asks for something."""
+    """Those of the dialects in which the pod requests something."""
     resources, annotations = _resources_of(pod), PodReader(pod, DEFAULTS).annotations.keys()
     return tuple(
         dialect
@@ -376,7 +376,7 @@ def _resources_of(pod: Mapping[str, Any]) -> set[str]:
 
 
 def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
-    """The path of every field by which the pod asks in the dialect."""
+    """The path of every field of the pod's request in the dialect."""
     context = PodReader(pod, DEFAULTS)
     for container in context.containers():
         for resource in dialect.resources:

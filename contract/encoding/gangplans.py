@@ -32,7 +32,7 @@ def to_text(members: Mapping[str, Allocation]) -> str:
 
 
 def from_text(text: object) -> dict[str, Allocation | None]:
-    """The share of each member by uid; None where the plan was too long. Raises `Malformed`."""
+    """The share of each member by uid; None if the plan was too long. Raises `Malformed`."""
     document = wire.load(text, "gang plan", most=LONGEST, version=_VERSION)
     members = document.get("members")
     if not isinstance(members, dict) or len(members) > MOST_MEMBERS:

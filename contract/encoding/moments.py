@@ -1,7 +1,7 @@
 """
 Times: read and written as Kubernetes writes them, and shown to people as an age.
 
-An object keeps "asked for at 2026-01-05T08:00:00Z", which stays true; "asked for 40 s ago" would be wrong a second
+An object keeps "requested at 2026-01-05T08:00:00Z", which stays true; "requested 40 s ago" would be wrong a second
 later. The program that shows the sentence turns the time into an age (`spoken`). Pure: the present is passed in.
 """
 

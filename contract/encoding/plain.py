@@ -1,5 +1,5 @@
 """
-Text that others wrote, made fit to be shown: on one line, without control characters, and of bounded length.
+Makes text of others safe to display: on one line, without control characters, and of bounded length.
 
 A terminal obeys control characters, a log line ends at a line break, no encoder takes half of a surrogate pair, and
 characters that turn the direction of text make a sentence say something else. Therefore each such character is replaced
@@ -64,7 +64,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def plain_values(document: Any, most: int = LINE) -> Any:
-    """A JSON document with every text in it, keys too, made fit to be shown; other values as they are."""
+    """A JSON document with every text in it, including keys, made safe to display; other values are unchanged."""
     if isinstance(document, str):
         return plain(document, most)
     if isinstance(document, Mapping):

@@ -49,7 +49,7 @@ Does a scraper's token let it read metrics? The webhook has no token with which 
 CARDS_PATH = "/v1/cards"
 """Which kinds of GPUs are there? Every replica that has listed the cluster answers."""
 CLAIMS_PATH = "/v1/claims"
-"""What do a pod's ResourceClaims ask for? Every replica that reaches the API server answers."""
+"""What do a pod's ResourceClaims request? Every replica that reaches the API server answers."""
 MOST_CARDS = 4_096
 """Kinds of GPUs in an answer; a cluster has a few."""
 MOST_QUESTION = 1 << 20
@@ -234,7 +234,7 @@ cards_to_json, cards_from_json = _alone("cards", wire.listed(_CARD, MOST_CARDS).
 
 @dataclass(frozen=True, slots=True)
 class ClaimsQuestion:
-    """What do these claims and templates ask for? All are of one pod."""
+    """What do these claims and templates request? All are of one pod."""
 
     namespace: str
     claims: tuple[ClaimEntry, ...]
@@ -244,7 +244,7 @@ class ClaimsQuestion:
 class ClaimsAnswer:
     """
     The requests of each claim, by the pod's name for it; none for a claim of other drivers. `refused`: why the pod
-    cannot be served, in words for its author; empty where it can.
+    cannot be served, in words for its author; empty if it can.
     """
 
     readings: Mapping[str, tuple[DeviceRequest, ...]] = field(default_factory=dict)
@@ -296,7 +296,7 @@ _CLAIMS_ANSWER = wire.record(
 
 
 def claims_question_to_json(question: ClaimsQuestion) -> JSON:
-    """The question what a pod's claims ask for."""
+    """The question what a pod's claims request."""
     return cast(JSON, _CLAIMS_QUESTION.to_json(question))
 
 

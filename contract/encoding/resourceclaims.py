@@ -69,7 +69,7 @@ def is_ours(name: object) -> bool:
 
 
 def named_by(spec: Mapping[str, Any]) -> str:
-    """The name of our claim that the pod names; empty where it names none."""
+    """The name of our claim that the pod names; empty if it names none."""
     for entry in spec.get("resourceClaims") or ():
         if isinstance(entry, Mapping) and entry.get("name") == names.POD_CLAIM:
             name = entry.get("resourceClaimName")
@@ -321,7 +321,7 @@ def holders(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def owner_uid(claim: Mapping[str, Any]) -> str:
-    """The uid of the pod that owns the claim; empty where no pod, or more than one object, does."""
+    """The uid of the pod that owns the claim; empty if no pod, or more than one object, does."""
     owners = (claim.get("metadata") or {}).get("ownerReferences") or []
     return str(owners[0].get("uid", "")) if len(owners) == 1 and owners[0].get("kind") == "Pod" else ""
 

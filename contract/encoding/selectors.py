@@ -68,7 +68,7 @@ _AFTER_UUID = frozenset(("", ")", "]", "&&", "||", "?", ":", ","))
 
 
 class SelectorRefused(ValueError):
-    """The expression is refused; the message says what was found, and what would work."""
+    """The expression is refused; the message contains the text found, and one that works."""
 
     def __init__(self, found: str, cure: str) -> None:
         super().__init__(f"found {found}; {cure}")

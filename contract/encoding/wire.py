@@ -198,7 +198,7 @@ GPU_UUID = matching(is_gpu, "the UUID of a GPU")
 
 
 def line(most: int = NAME) -> Schema[str]:
-    """Text for people, made fit to be shown (`contract.encoding.plain`)."""
+    """Text for people, made safe to display (`contract.encoding.plain`)."""
     return TEXT.then(lambda text: plain(text, most))
 
 

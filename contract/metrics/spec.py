@@ -1,5 +1,5 @@
 """
-What a metric is, as data: name, kind, labels, help, buckets, and the program that exposes it.
+A metric as data: name, kind, labels, help, buckets, and the program that exposes it.
 
 A declaration checks the rules of naming, so that a wrong name never reaches a dashboard. Must not: know a particular
 metric.

@@ -40,7 +40,7 @@ class NodeFacts:
     features: frozenset[str] = frozenset()
     """Those of its declared features that decide about pods (`contract.scheduling.nodefilters.features`)."""
     accounting: Amounts | None = None
-    """The accounting resources that Kubernetes has for pods here; None where the Node has none."""
+    """The accounting resources that Kubernetes has for pods here; None if the Node has none."""
 
 
 def trim(node: Mapping[str, Any]) -> JSON:

@@ -96,14 +96,14 @@ NOTHING = Amounts()
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What pods hold beyond the promise of the GPUs. `of`: the digest of that promise."""
+    """The amounts that pods hold beyond the promise of the GPUs. `of`: the digest of that promise."""
 
     of: str
     amounts: Amounts = NOTHING
 
 
 Promises = Mapping[str, Amounts]
-"""What each GPU of a node promises, by UUID."""
+"""The promise of each GPU of a node, by UUID."""
 
 
 def promises(gpus: Iterable[Gpu]) -> Promises:

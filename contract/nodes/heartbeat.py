@@ -30,7 +30,7 @@ class Heartbeat:
     """A GPUNode's report about its agent."""
 
     observed: int | None = None
-    """When the agent last wrote, in seconds since 1970 by its own clock; None where it never did."""
+    """When the agent last wrote, in seconds since 1970 by its own clock; None if it never did."""
     every: int = 0
     """Seconds within which it writes again; 0 if it does not say, as agents of older versions."""
 

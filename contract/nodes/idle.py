@@ -32,9 +32,9 @@ class IdleReport:
     """A GPUNode's report about its idle shares."""
 
     shares: Mapping[str, int] = field(default_factory=dict)
-    """Since when each computes nothing, by the pod's uid."""
+    """The time since which each computes nothing, by the pod's uid."""
     observed: int | None = None
-    """When the agent last wrote the status; None where it never did. By the same clock as `shares`."""
+    """When the agent last wrote the status; None if it never did. By the same clock as `shares`."""
 
     def lasted(self, pod: str) -> int | None:
         """Seconds for which the pod had been idle when the agent last wrote; None where it is not idle."""

@@ -1,5 +1,5 @@
 """
-What the leading allocator publishes about the declared pools, for people: the text of a ConfigMap in our namespace.
+The leading allocator's readable status of the declared pools: the text of a ConfigMap in our namespace.
 
 `document` writes it and `read` reads it. Nothing decides by it: only the requests and the nodes themselves count. A
 lost or outdated text misleads only its reader, who sees when it was written.
@@ -21,12 +21,12 @@ FRESHENED = 60.0
 
 State = Literal["", "asked", "coming", "not-asked", "paused", "full", "idle-node", "unknown"]
 """
-The state of a pool, the first that applies: it could not be asked; it gave nothing and is not asked for a while; nodes
-are requested; nodes exist and are not ready; an idle node does not serve the waiting pods; it has as many nodes as it
-may have and pods wait; too little is known about its nodes. Empty: nothing.
+The state of a pool, the first that applies: it could not be asked; its last request failed and it pauses; nodes are
+requested; nodes exist and are not ready; an idle node does not serve the waiting pods; it has as many nodes as it may
+have and pods wait; too little is known about its nodes. Empty: nothing.
 """
 BLOCKED: tuple[State, ...] = ("not-asked", "paused", "full", "idle-node", "unknown")
-"""States in which the allocator asks for no node of the pool, even if pods wait for one."""
+"""States in which the allocator requests no node of the pool, even if pods wait for one."""
 
 
 @dataclass(frozen=True, slots=True)

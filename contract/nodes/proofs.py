@@ -37,7 +37,7 @@ AWAITED = frozenset((ProofState.DUE, ProofState.MISSING, ProofState.FAILED))
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a canary found. `at`: when it was created, seconds since 1970. `driver`: the version of the driver then."""
+    """A canary's result. `at`: when it was created, seconds since 1970. `driver`: the version of the driver then."""
 
     held: bool
     at: int

@@ -27,13 +27,13 @@ class RepeatedGpu:
 
     @property
     def words(self) -> str:
-        """What is wrong and what follows."""
+        """The problem and its consequence."""
         then = "accepts no new pods here" if self.closed else "accepts new pods here, but not there"
         return f"GPU {self.uuid} is also reported by node {self.other}, and {then}"
 
 
 def to_text(found: Iterable[RepeatedGpu]) -> str:
-    """The annotation; empty where no card is repeated."""
+    """The annotation; empty if no card is repeated."""
     noted = sorted(found)[:MOST_NOTED]
     return ",".join(f"{each.uuid} {each.other} {_CLOSED if each.closed else _OPEN}" for each in noted)
 

@@ -1,5 +1,5 @@
 """
-What a node's agent reports about the pods on its node, in the status of the GPUNode (`status.reports`).
+The reports of a node's agent about the pods on its node, in the status of the GPUNode (`status.reports`).
 
 An agent may not write about pods or evict them, because a stolen agent could then do so for all pods. It reports, and
 the allocator writes the Event and evicts, only for pods with a share on that same node.
@@ -32,7 +32,7 @@ CODES = (OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT)
 _SPELLED: Mapping[str, PodEventReason] = {**{str(code): code for code in CODES}, **FORMER}
 """The codes by each spelling that an agent of this version or of a former one writes."""
 EVICTING = {OVERUSE: "overuse", PRESSURE: "overuse", UNHEALTHY: "unhealthy"}
-"""The codes with which an agent may ask for an eviction, and the cause that the metric names."""
+"""The codes with which an agent may request an eviction, and the cause that the metric names."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,11 +50,11 @@ class PodReport:
     gpu: str
     """UUID."""
     used: int = 0
-    """Bytes of the GPU that the container used when this was reported; 0 where the code is not about memory."""
+    """Bytes of the GPU that the container used when this was reported; 0 if the code is not about memory."""
     others: int = 0
     """Bytes that other users of the same claim used alongside it."""
     evict: bool = False
-    """Whether the pod is to be evicted."""
+    """Whether the agent requests the pod's eviction."""
     evict_after: int = 0
     """Seconds after this report until the pod is evicted if nothing changes; 0: never, or now."""
 
@@ -83,7 +83,7 @@ _REPORT = record(
 
 
 def reports_to_status(reports: Iterable[PodReport]) -> list[dict[str, Any]] | None:
-    """The field of the status; None where there is nothing to report, which removes it."""
+    """The field of the status; None if there is nothing to report, which removes it."""
     return [_REPORT.to_json(each) for each in sorted(reports)[:MOST_REPORTS]] or None
 
 

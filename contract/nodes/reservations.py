@@ -1,5 +1,5 @@
 """
-Which nodes the leading allocator keeps for which waiting pods: an annotation of its Lease, for people.
+The nodes that the leading allocator reserves for waiting pods, as a readable annotation of its Lease.
 
 The annotation names pods by their uids, so a reader of the Lease learns no pod's name from it. Nothing decides by it.
 An unreadable annotation counts as absent. Pure.
@@ -18,7 +18,7 @@ _MOST_TEXT = 64 << 10
 
 
 def annotation(reservations: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The annotation for these pairs of a node and a pod's uid; empty where there are none."""
+    """The annotation for these pairs of a node and a pod's uid; empty if there are none."""
     found: dict[str, list[str]] = {}
     for node, uid in sorted(set(reservations)):
         found.setdefault(node, []).append(uid)

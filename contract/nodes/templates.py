@@ -1,5 +1,5 @@
 """
-What the administrator declares about an empty node of a pool, before any node of the pool was seen.
+The administrator's declaration of an empty node of a pool, before any node of the pool was seen.
 
     pools:
       - name: a100
@@ -10,14 +10,14 @@ What the administrator declares about an empty node of a pool, before any node o
           gpuMemory: 80Gi           # of each GPU
           cpu: 90                   # what pods may use: allocatable less the requests of DaemonSets
           memory: 1000Gi
-          storage: 100Gi            # for pods that ask for ephemeral storage
+          storage: 100Gi            # for pods that request ephemeral storage
           selector: {pool: a100}    # labels that every node of the pool gets
           taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
           max: 10                   # nodes of the pool at most, existing ones included
         spare: 1
 
 `template` reads `node`. The template lists the taints that a new node has. It lists no tolerations: the allocator
-derives them from the taints for the pods by which it asks for a node. A waiting pod that does not tolerate the taints
+derives them from the taints for the pods by which it requests a node. A waiting pod that does not tolerate the taints
 would not run on such a node, so no node is requested for it.
 
 Pure. Must not: know which nodes exist.
@@ -49,7 +49,7 @@ _TOGETHER = ("gpus", "gpuMemory", "cpu", "memory")
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
     """
-    What the administrator declares about an empty node of a pool.
+    The administrator's declaration of an empty node of a pool.
 
     0 or empty: not declared, and learned from nodes of the pool once one was seen.
     """
@@ -63,7 +63,7 @@ class NodeTemplate:
     memory: int = 0
     """The same in bytes of memory."""
     storage: int = 0
-    """The same in bytes of ephemeral storage; 0 serves no pod that asks for some."""
+    """The same in bytes of ephemeral storage; 0 serves no pod that requests some."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels that each node of the pool gets, sorted; those by which the pool selects its nodes are among them."""
     taints: tuple[Taint, ...] = ()

@@ -39,4 +39,4 @@ REGISTRY: tuple[tuple[ReasonName, Row], ...] = (
 WAITING: Mapping[str, Row] = {
     word: row for word, row in reversed(REGISTRY) if row.kind in (ReasonKind.NODE, ReasonKind.WAITS, ReasonKind.PLACED)
 }
-"""What a pod's condition may say, by its reason."""
+"""The possible contents of a pod's condition, by its reason."""

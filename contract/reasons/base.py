@@ -99,7 +99,7 @@ class Row:
     """The action for a tenant or an administrator, as one sentence; empty if there is none."""
     cured_by: frozenset[Cure] = NEVER
     page: str = ""
-    """Where to read more: a path in `docs`, with a heading where one helps."""
+    """The page with more information: a path in `docs`, with a heading if one helps."""
 
 
 class Reasons(StrEnum):
@@ -122,7 +122,7 @@ class Reasons(StrEnum):
 
 
 class SpelledReason(str):
-    """The name of a reason that is not in a table of names: of a node's code, or made from a claim's reason."""
+    """The name of a reason that is not in a table of names: of a node's code, or derived from a claim's reason."""
 
     __slots__ = ()
 
@@ -137,5 +137,5 @@ ReasonName = Reasons | SpelledReason
 
 
 def cures(rows: Iterable[Row]) -> frozenset[Cure]:
-    """What can cure any of these."""
+    """The events that can cure any of these."""
     return frozenset(change for row in rows for change in row.cured_by)

@@ -13,7 +13,7 @@ def _is(text: str, cure: str = "", page: str = "") -> Row:
 
 
 class GPUNodeReason(Reasons):
-    """Reasons of a GPUNode's conditions. The condition's type says what it is about."""
+    """Reasons of a GPUNode's conditions. The condition's type is the subject."""
 
     ALL_HEALTHY = "AllGPUsHealthy", _is("Ready: all GPUs are healthy.")
     SOME_UNHEALTHY = "SomeGPUsUnhealthy", _is("Ready: some GPUs are unhealthy; the message says which and why.", _SEE)

@@ -71,7 +71,7 @@ class NodeCode(IntEnum):
 
 
 class Code(NodeCode):
-    """What a node lacks, in the order of the checks."""
+    """The possible shortages of a node, in the order of the checks."""
 
     NO_GPUS = (
         "NoGPUs",
@@ -514,7 +514,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """How many nodes gave one code, with the largest figures among them and the first `what`."""
+    """The number of nodes with one code, with their largest figures and the first `what`."""
 
     code: NodeCode
     nodes: int
@@ -566,7 +566,7 @@ def summary(tallies: Iterable[ReasonCount], *, free: bool = True) -> str:
 
 
 def of_one(reason: Reason) -> str:
-    """What one node lacks, as a phrase after its name."""
+    """The missing resources of one node, as a phrase after its name."""
     return _phrase(tally((reason,))[0], True)
 
 

@@ -14,7 +14,7 @@ from contract.model import FractionRequest, GpuKind, PodRequest
 from contract.scheduling.filters import kind_accepted
 
 Smallest = Callable[[FractionRequest], int]
-"""Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
+"""Usable bytes of the smallest GPU that a share accepts; 0 if there is none."""
 
 
 def floor(request: PodRequest, smallest: Smallest) -> Mapping[str, int]:

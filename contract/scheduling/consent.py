@@ -27,7 +27,7 @@ def idle_after(value: str | None) -> int | None:
 
 
 def seconds_of(value: str) -> int | None:
-    """The seconds that a value means; None where it cannot be read."""
+    """The seconds that a value means; None if it cannot be read."""
     if value == "0":
         return 0
     found = _DURATION.fullmatch(value) if value else None

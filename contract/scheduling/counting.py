@@ -61,7 +61,7 @@ def exceeds(ask: SchedulingRequest, usable: int) -> bool:
 
 
 def shortage(node: NodeState, ask: SchedulingRequest) -> Reason | None:
-    """Why Kubernetes has no room for the pod on this node; None where it has."""
+    """Why Kubernetes has no room for the pod on this node; None if it has."""
     if not concerned(node, ask):
         return None
     return short(*counted_on(node, ask), *room(node))
@@ -77,7 +77,7 @@ def short(memory: int, cores: int, free_memory: int, free_cores: int) -> Reason 
 
 
 def lacking(node: NodeState, ask: SchedulingRequest) -> tuple[int, int]:
-    """Bytes and percent of cores that must be given back before `shortage` agrees; nothing where a figure is <= 0."""
+    """Bytes and percent of cores that must be given back before `shortage` agrees; nothing if a figure is <= 0."""
     if not concerned(node, ask):
         return 0, 0
     (memory, cores), (free_memory, free_cores) = counted_on(node, ask), room(node)
@@ -90,7 +90,7 @@ def counted_on(node: NodeState, ask: SchedulingRequest) -> tuple[int, int]:
 
 
 def room(node: NodeState) -> tuple[int, int]:
-    """Bytes and percent of cores that Kubernetes has left on the node. Below 0 where claims have taken it."""
+    """Bytes and percent of cores that Kubernetes has left on the node. Below 0 if claims have taken it."""
     memory, cores = -node.overcount.memory, -node.overcount.cores
     for gpu, usage in zip(node.gpus, node.usage, strict=True):
         if gpu.withheld != _NOT_SHARED:
@@ -99,7 +99,7 @@ def room(node: NodeState) -> tuple[int, int]:
     return memory, cores
 
 
-# By the pod to place, whose hash is known: hashing a request takes microseconds.
+# Keyed by the pod to place, whose hash is cached: hashing a request takes microseconds.
 @lru_cache(maxsize=256)
 def _counted(ask: SchedulingRequest, usable: int) -> tuple[int, int]:
     request = ask.as_stored

@@ -19,7 +19,7 @@ SERVICES, REPLICATION_CONTROLLERS = "services", "replicationcontrollers"
 
 
 def _by_labels(document: JSON) -> LabelSelector:
-    """The selector of a kind that knows labels only; absent where there is none."""
+    """The selector of a kind with labels only; absent if there is none."""
     return read_equal((document.get("spec") or {}).get("selector"))
 
 
@@ -38,7 +38,7 @@ NO_SELECTOR = LabelSelector(absent=True)
 
 
 def profile_for(rules: PodRules, profiles: Mapping[str, Profile]) -> Profile:
-    """The profile whose default constraints apply to the pod; `NO_PROFILE` where none do."""
+    """The profile whose default constraints apply to the pod; `NO_PROFILE` if none do."""
     profile = profiles.get(rules.profile, NO_PROFILE)
     return profile if profile.spreads and not has_own(rules) else NO_PROFILE
 
@@ -52,9 +52,9 @@ def selector_of(
     labels: Labels, services: Iterable[LabelSelector], controller: Controller | None, own: LabelSelector
 ) -> LabelSelector:
     """
-    Which pods belong together with one that has these labels: those that the `services` of its namespace and its
-    controller, whose selector is `own`, select. Without expressions if none of them selects it. `DefaultSelector` of
-    kube-scheduler (plugins/helper/spread.go).
+    The selector of the pods that belong together with one with these labels: those selected by the `services` of its
+    namespace and by its controller, whose selector is `own`. Without expressions if none of them selects it. See
+    `DefaultSelector` of kube-scheduler (plugins/helper/spread.go).
     """
     by_label: dict[str, Expression] = {}
     for selector in services:
@@ -69,7 +69,7 @@ def selector_of(
 def with_defaults(rules: PodRules, profile: Profile, selector: LabelSelector) -> PodRules:
     """The rules with the constraints of `profile_for`; the pods that `selector` selects count."""
     if profile is NO_PROFILE or not selector.expressions:
-        return rules  # as in the original, where nothing says which pods belong together
+        return rules  # as in the original if nothing defines which pods belong together
     hard, soft = (
         tuple(replace(each, selector=selector) for each in given)
         for given in (profile.spread, profile.preferred_spread)

@@ -32,8 +32,8 @@ from contract.model import (
 @dataclass(frozen=True, slots=True)
 class Demand:
     """
-    What one pod takes of one GPU: bytes, percent of cores, and whether it needs the whole GPU. `burst`: bytes above
-    `memory` that its containers' limits add up to; these are not booked.
+    The demand of one pod on one GPU: bytes, percent of cores, and whether it needs the whole GPU. `burst`: the bytes
+    above `memory` in the sum of its containers' limits; these are not booked.
     """
 
     memory: int
@@ -59,13 +59,13 @@ class Demand:
 
 
 def demand_of(fraction: FractionRequest, usable: int) -> Demand:
-    """What one container takes of a GPU with `usable` bytes."""
+    """The demand of one container on a GPU with `usable` bytes."""
     memory, burst = fraction.memory_on(usable), fraction.burst_on(usable)
     return Demand(memory, fraction.cores, fraction.exclusive, burst)
 
 
 def whole_cards(request: PodRequest) -> int:
-    """How many whole cards of one node the pod needs at once."""
+    """The number of whole cards of one node that the pod needs at once."""
     counts = {each.container: each.count if each.exclusive else 0 for each in request.containers}
     if request.same_gpus:
         return max(counts.values(), default=0)
@@ -114,7 +114,7 @@ class ConcurrentDemand:
 
 
 def demands(request: PodRequest, allocation: Allocation) -> Mapping[str, Demand]:
-    """What the pod takes, by GPU UUID. The allocation has the request's containers in their order."""
+    """The pod's demand by GPU UUID. The allocation has the request's containers in their order."""
     if allocation.claim:
         return of_claim(allocation)
     return per_gpu(request, shares_of(allocation.containers))
@@ -122,10 +122,10 @@ def demands(request: PodRequest, allocation: Allocation) -> Mapping[str, Demand]
 
 def of_claim(allocation: Allocation) -> Mapping[str, Demand]:
     """
-    What a claim's share takes, by GPU UUID.
+    The demand of a claim's share by GPU UUID.
 
-    Every container may use all of it, so it counts once, whatever their number. A claim with all of a GPU's cores has
-    the whole card.
+    Every container may use all of it, so it counts once, regardless of their number. A claim with all of a GPU's cores
+    has the whole card.
     """
     shares = [share for container in allocation.containers for share in container.shares]
     found = sorted(shares, key=lambda share: share.memory)
@@ -133,7 +133,7 @@ def of_claim(allocation: Allocation) -> Mapping[str, Demand]:
 
 
 PlacedShare = tuple[str, str, int, int]
-"""The container, the GPU's UUID, the bytes that are booked, and those above them that the limit allows."""
+"""The container, the GPU's UUID, the booked bytes, and the bytes above them that the limit allows."""
 
 
 def shares_of(containers: Iterable[ContainerAllocation]) -> Iterator[PlacedShare]:
@@ -142,7 +142,7 @@ def shares_of(containers: Iterable[ContainerAllocation]) -> Iterator[PlacedShare
 
 
 def per_gpu(request: PodRequest, placed: Iterable[PlacedShare]) -> Mapping[str, Demand]:
-    """What the pod takes, by GPU UUID. `placed`: its shares in the order of the request."""
+    """The pod's demand by GPU UUID. `placed`: its shares in the order of the request."""
     fractions = {fraction.container: fraction for fraction in request.containers}
     running: dict[str, ConcurrentDemand] = {}
     for container, uuid, memory, burst in placed:
@@ -154,14 +154,14 @@ def per_gpu(request: PodRequest, placed: Iterable[PlacedShare]) -> Mapping[str, 
 
 # -- what is held, and what is counted for it -----------------------------------------------------------------------
 #
-# Kubernetes counts for a pod the most that its containers have at one time. A GPU's share is held for the pod's whole
-# life, so where an init container uses another card than the containers after it, more is held than is counted. So a
-# pod is placed only where it holds no more than `held_at_most`, which is what Kubernetes counts if the init containers
-# can use the cards of the others; and `uncounted` is what the accounting resources need in addition.
+# For a pod, Kubernetes counts the most that its containers have at one time. A GPU's share is held for the pod's whole
+# life, so if an init container uses another card than the containers after it, more is held than is counted. So a pod
+# is placed only where it holds no more than `held_at_most`, which is the amount that Kubernetes counts if the init
+# containers can use the cards of the others. `uncounted` is the amount that the accounting resources need in addition.
 
 
 _PERCENT = GIB
-"""The bytes that a percent counts as when containers are compared: the count must not depend on any card."""
+"""The bytes for which a percent counts when containers are compared: the count must not depend on any card."""
 
 
 @dataclass(slots=True)
@@ -179,12 +179,12 @@ class _Card:
     """Whether one of its containers is on no GPU of another such container."""
 
     def more(self, amount: int, position: int) -> int:
-        """What an init container at this position needs here beyond what is held anyway."""
+        """The amount that an init container at this position needs here in addition to the held amount."""
         beside = self.load if self.users[0] < position else 0
         return max(0, beside + amount - self.held)
 
     def takes(self, wishes: Wishes) -> bool:
-        """Whether one GPU can satisfy both wishes."""
+        """Whether one GPU can satisfy both requests."""
         return ANY_GPU in (self.wishes, wishes) or self.wishes == wishes
 
 
@@ -192,7 +192,7 @@ class _Card:
 def _cards(request: PodRequest) -> tuple[tuple[int, ...], ...]:
     """
     The cards of the pod, each with the positions of its containers: each container has its own, and an init container
-    uses those of the others on which it needs least besides.
+    uses those of the others on which it needs the least in addition.
     """
     amounts = [fraction.memory or fraction.percent * _PERCENT for fraction in request.containers]
     cards = [
@@ -233,14 +233,14 @@ def held_at_most(request: PodRequest, memory_of: Callable[[FractionRequest], int
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """What is held beyond what Kubernetes counts, and the container whose accounting resources include it."""
+    """The held amount that Kubernetes does not count, and the container whose accounting resources include it."""
 
     container: str = ""
     memory: int = 0
     cores: int = 0
 
     def of(self, container: str) -> tuple[int, int]:
-        """What this container has in addition to its own share."""
+        """The amount of this container in addition to its own share."""
         return (self.memory, self.cores) if container == self.container else (0, 0)
 
 
@@ -248,8 +248,7 @@ ALL_COUNTED = Uncounted()
 
 
 def uncounted(request: PodRequest, totals: Mapping[str, int]) -> Uncounted:
-    """What must be counted in addition to each container's own share. `totals`: bytes over all GPUs of each
-    container."""
+    """The amount to count beyond each container's own share. `totals`: bytes over all GPUs of each container."""
     containers = request.containers
     if request.same_gpus or request.claim or not any(fraction.init for fraction in containers):
         return ALL_COUNTED
@@ -274,7 +273,7 @@ def counted(request: PodRequest, totals: Mapping[str, int]) -> tuple[int, int]:
 
 def overcount(request: PodRequest, allocation: Allocation, held: Iterable[Demand]) -> Overcount:
     """
-    What Kubernetes counts for the pod on these GPUs beyond what it holds of them (`held`).
+    The amount that Kubernetes counts for the pod on these GPUs beyond the held amount (`held`).
 
     Without init containers both are the sum of all containers, unless the pod was counted before it had its cards. A
     claim's share is not counted by Kubernetes.
@@ -291,7 +290,7 @@ def overcount(request: PodRequest, allocation: Allocation, held: Iterable[Demand
 
 
 def _lacking(held: int, amounts: list[tuple[int, bool]], at: int) -> int:
-    """What the container at this position needs in addition, so that Kubernetes counts this much for the pod."""
+    """The amount to add to the container at this position, so that Kubernetes counts this much for the pod."""
     running, peaks = 0, []
     for position, (amount, init) in enumerate(amounts):
         peaks.append((running + amount, position == at or (position > at and not amounts[at][1])))

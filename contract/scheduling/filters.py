@@ -162,7 +162,7 @@ def allowed_limit(gpu: Gpu, fraction: FractionRequest) -> int:
 
 
 def compute_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
-    """What the node lacks of CPU, memory, ephemeral storage, pod slots or other resources."""
+    """The node's shortage of CPU, memory, ephemeral storage, pod slots or other resources."""
     return resources.shortage(node, needs.compute)
 
 

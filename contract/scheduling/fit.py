@@ -212,9 +212,9 @@ def combined(request: PodRequest) -> FractionRequest:
 
 def joined(request: PodRequest) -> PodRequest | None:
     """
-    The pod with its containers on the same GPUs; None where that is not possible.
+    The pod with its containers on the same GPUs; None if that is not possible.
 
-    It is possible if all ask for the same number of GPUs of the same kind, in one unit, and their sum is within a GPU.
+    It is possible if all request the same number of GPUs of the same kind, in one unit, and their sum is within a GPU.
     A container with a memory limit above its request is one share that a GPU must hold, and stays one.
     """
     containers = request.containers
@@ -453,7 +453,7 @@ def _held_at_most(request: PodRequest, usable: int) -> tuple[int, int]:
 
 
 def demands_of(node: NodeState, request: PodRequest, chosen: GpuChoice) -> dict[int, Demand]:
-    """What the pod takes of each chosen GPU, by the GPU's position."""
+    """The pod's usage of each chosen GPU, by the GPU's position."""
     positions = {gpu.uuid: position for position, gpu in enumerate(node.gpus)}
     placed = (
         (fraction.container, gpu.uuid, fraction.memory_on(gpu.usable), fraction.burst_on(gpu.usable))

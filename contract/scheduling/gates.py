@@ -1,8 +1,8 @@
 """
-Which of kube-scheduler's feature gates are on, as far as its filters depend on them.
+The feature gates of kube-scheduler that are on, if its filters depend on them.
 
-The version of the API server determines this, because each gate has a default in each version; the administrator sets
-what differs for their kube-scheduler. Only gates that differ between 1.30 and 1.36 are here. The API server drops a
+The version of the API server determines this, because each gate has a default in each version. The administrator sets
+the differences of their kube-scheduler. Only gates that differ between 1.30 and 1.36 are here. The API server drops a
 field whose gate is off when it stores an object, so most gates matter at admission only. Pure.
 """
 
@@ -40,7 +40,7 @@ SINCE: Mapping[Gate, Version | None] = {
     Gate.DECLARED_FEATURES: (1, 36),
     Gate.TOLERATION_COMPARISON: None,
 }
-"""The first version in which each is on by default (pkg/features/kube_features.go); None: in none so far."""
+"""The first version in which each gate is on by default (pkg/features/kube_features.go); None: in none so far."""
 
 Gates = frozenset[Gate]
 """Those that are on."""
@@ -54,17 +54,17 @@ def of_version(version: Version, overrides: Mapping[Gate, bool] | None = None) -
 
 
 NEWEST = of_version((1, 36))
-"""Those of the newest version that was compared with the original."""
+"""The gates of the newest version that was compared with the original."""
 STORED: Gates = frozenset(Gate)
 """
-The gates for a stored pod: the API server has refused or dropped whatever depends on a gate that is off.
+The gates for a stored pod: the API server has refused or dropped all fields whose gate is off.
 """
 
 
 def read_overrides(items: Iterable[str]) -> Mapping[Gate, bool]:
     """
-    `Name=true` and `Name=false`, as kube-scheduler's own flag has them. Raises `ValueError`, which says what was found
-    and what would work.
+    Read `Name=true` and `Name=false`, as in kube-scheduler's own flag. Raises `ValueError` with the value found and one
+    that works.
     """
     found = {}
     for item in items:

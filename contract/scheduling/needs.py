@@ -1,5 +1,5 @@
 """
-What a pod needs of a node besides GPUs, and whether a node has it: the rules of kube-scheduler and kubelet.
+A pod's needs besides GPUs, and whether a node satisfies them: the rules of kube-scheduler and kubelet.
 
 kube-scheduler never sees a pod that we pin with `nodeName`, so its rules are repeated here: effective requests with
 init containers and sidecars, tolerations, selectors, required node affinity, host ports. `SchedulingRequest` is a pod's
@@ -36,10 +36,10 @@ from contract.scheduling.nodefilters.resources import is_sidecar as is_sidecar
 JSON = dict[str, Any]
 T = TypeVar("T")
 
-_NAME_FIELD = "metadata.name"  # the one field that a node selector may ask about
+_NAME_FIELD = "metadata.name"  # the one field that a node selector may use
 _INTEGER = re.compile(r"[+-]?[0-9]{1,32}")
 ONE_POD = Compute(pods=1)
-"""What every pod takes of its node."""
+"""The amount that every pod takes from its node."""
 _SHORT = 8
 _COMPARING = ("Lt", "Gt")
 
@@ -136,20 +136,20 @@ class Hashed(tuple[T, ...]):
 
 
 def _hashed(items: Iterable[T]) -> tuple[T, ...]:
-    """The items as a tuple that is fast to look up, as a short plain one is."""
+    """The items as a tuple that is fast to look up, like a short plain one."""
     found = tuple(items)
     return Hashed(found) if len(found) > _SHORT else found
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """What a pod needs of its node besides GPUs. Hashable, so that equal needs are evaluated once."""
+    """A pod's needs of its node besides GPUs. Hashable, so that equal needs are evaluated once."""
 
     compute: Compute = ONE_POD
     node_name: str = ""
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[Term, ...] | None = None
-    """Required node affinity: any of these terms; None where there is none."""
+    """Required node affinity: any of these terms; None if there is none."""
     tolerations: tuple[Toleration, ...] = ()
     host_ports: frozenset[tuple[str, str, int]] = frozenset()
     runtime_class: str = ""
@@ -163,7 +163,7 @@ class PodNeeds:
     claim: bool = False
     """Whether the pod names a ResourceClaim by which a node with Dynamic Resource Allocation delivers its share."""
     features: frozenset[str] = frozenset()
-    """What its node must declare; see `contract.scheduling.nodefilters.features`."""
+    """The features that its node must declare; see `contract.scheduling.nodefilters.features`."""
 
 
 def needs_of(
@@ -177,7 +177,7 @@ def needs_of(
     """
     Read a pod's needs; `several`, `bursts` and `own_claims` are its request's, `gates` the cluster's.
 
-    Raises `quantity.BadQuantity` for an amount that the API server would have refused too.
+    Raises `quantity.BadQuantity` for an amount that the API server would also refuse.
     """
     spec = pod.get("spec") or {}
     return PodNeeds(
@@ -197,14 +197,14 @@ def needs_of(
 
 
 def needs_for(pod: Mapping[str, Any], request: PodRequest | None, gates: Gates = STORED) -> PodNeeds:
-    """As `needs_of`, of a pod with this request; None where it asks for no share."""
+    """Like `needs_of`, for a pod with this request; None if it requests no share."""
     if request is None:
         return needs_of(pod, gates=gates)
     return needs_of(pod, several=request.several, bursts=request.bursts, own_claims=request.own_claims, gates=gates)
 
 
 def unpinned(needs: PodNeeds) -> PodNeeds:
-    """The needs of the pod that its controller makes instead: the same, without this node."""
+    """The needs of the replacement pod from its controller: the same, without this node."""
     terms = None
     if needs.affinity is not None:
         terms = tuple(tuple(each for each in term if not each.field) for term in needs.affinity)
@@ -228,7 +228,7 @@ def with_containers(spec: Mapping[str, Any], change: Callable[[Any], Any]) -> JS
 
 def request_of(container: Mapping[str, Any], resource: str) -> object:
     """
-    A container's request of a resource, its limit where it has none (Kubernetes' default), else 0.
+    A container's request of a resource, else its limit (Kubernetes' default), else 0.
 
     A pod's spec has `resources` of its own in the same form.
     """
@@ -301,7 +301,7 @@ def selects(needs: PodNeeds, node: NodeState) -> bool:
 
 
 def selecting(needs: PodNeeds) -> Callable[[NodeState], bool] | None:
-    """`selects` for many nodes; None where the pod accepts every node."""
+    """`selects` for many nodes; None if the pod accepts every node."""
     if not needs.node_selector:
         return None if needs.affinity is None else terms_holding(needs.affinity)
     terms = None if needs.affinity is None else terms_holding(needs.affinity)
@@ -352,21 +352,21 @@ def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | No
 # -- a pod to place -----------------------------------------------------------------------------------------------
 
 MOST_MODELS = 8
-"""Models that are tried one after the other; later ones are accepted in no order."""
+"""The most models that are tried one after the other; later ones are accepted in no order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
     """
-    One pod to place: its share, and what else it needs of a node. Hashable: equal requests have equal answers.
+    One pod to place: its share, and its other needs of a node. Hashable: equal requests have equal answers.
 
-    Its hash is worked out once, since a scheduling cycle looks several answers up for each pod of the queue.
+    The hash is computed once, because a scheduling cycle looks up several answers for each pod of the queue.
     """
 
     request: PodRequest
     needs: PodNeeds
     stored: PodRequest | None = None
-    """What the pod's own request is, where `request` is another form of it; Kubernetes counts by the pod's own."""
+    """The pod's own request if `request` is another form of it; Kubernetes counts by the pod's own."""
     _hash: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
@@ -402,7 +402,7 @@ def queue_order(priority: int, created: float) -> tuple[int, float]:
     The sort key of a waiting pod among the pods of all namespaces, as objects show it: the higher Kubernetes priority
     first, then the older pod. `created`: seconds since 1970.
 
-    What a dialect says of a pod's priority is tenants' text and counts within one namespace only
+    A priority in a dialect is tenants' text and counts within one namespace only
     (`contract.scheduling.fairness.own_order`).
     """
     return (-priority, created)
@@ -410,11 +410,11 @@ def queue_order(priority: int, created: float) -> tuple[int, float]:
 
 def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:
     """
-    The pod limited to its most preferred models, or alternatives, then to the next ones; nothing where it has no order.
+    The pod limited to its most preferred models, or alternatives, then to the next ones; nothing without an order.
 
-    The caller tries these first, and at last the pod itself, which may mix models. So the engines need one rule only,
-    whether a GPU is accepted, and only pods with such a wish cost more. Of the alternatives of several containers every
-    combination is tried, those of the first container's preferred one first, as kube-scheduler does.
+    The caller tries these first, and finally the pod itself, which may mix models. So the engines need one rule only,
+    whether a GPU is accepted, and only pods with such an order cost more. For the alternatives of several containers
+    every combination is tried, first those with the first container's preferred one, as in kube-scheduler.
     """
     containers = ask.request.containers
     if any(len(fraction.wishes.alternatives) > 1 for fraction in containers):

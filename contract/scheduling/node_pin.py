@@ -98,7 +98,7 @@ def is_pinned(spec: Mapping[str, Any], node: str) -> bool:
 
 def without_pin(spec: Mapping[str, Any], node: str) -> JSON | None:
     """
-    The spec's `affinity` without the pin to `node`, which is known to be ours; None where nothing is left.
+    The spec's `affinity` without the pin to `node`, which is known to be ours; None if nothing is left.
 
     Others may have added terms since. A term that was only the pin is removed, since an empty term matches no node.
     """
@@ -116,7 +116,7 @@ def without_pin(spec: Mapping[str, Any], node: str) -> JSON | None:
 
 def unpinned(spec: Mapping[str, Any], node: str) -> JSON | None:
     """
-    The spec's `affinity` without the pin to `node`; None where nothing is left.
+    The spec's `affinity` without the pin to `node`; None if nothing is left.
 
     It is for an allocation that is no longer valid, such as a restored backup's, whose pin would exclude every other
     node. Only a pin in every term is removed; anything less was not written here.

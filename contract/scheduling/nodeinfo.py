@@ -41,7 +41,7 @@ class AllocatedPod:
     owner: str = ""
     """uid of its controller."""
     overcount: Overcount = NO_OVERCOUNT
-    """What Kubernetes counts for it beyond what it holds."""
+    """The amounts that Kubernetes counts for it beyond its holdings."""
 
     @property
     def worth(self) -> tuple[int, float, str]:

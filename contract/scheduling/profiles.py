@@ -29,7 +29,7 @@ from contract.scheduling.clusterfilters.objects import (
 )
 
 MOST_PROFILES, MOST_ITEMS = 16, 32
-"""Profiles of a document; items of each list of a profile."""
+"""The most profiles of a document, and the most items of each list of a profile."""
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_PART}")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

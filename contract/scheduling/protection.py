@@ -1,8 +1,8 @@
 """
-The annotations by which autoscalers leave a pod's node alone, and which of them are ours.
+The annotations that protect a pod's node from autoscalers, and which of them are ours.
 
 Cluster Autoscaler removes no node with a pod of `safe-to-evict: "false"`, and Karpenter disrupts none with a pod of
-`do-not-disrupt: "true"`. What the pod's author wrote under these names stays. The annotation `gpufraction.io/protected`
+`do-not-disrupt: "true"`. Values of the pod's author under these names stay. The annotation `gpufraction.io/protected`
 lists those that we wrote, so that they end with the share.
 
 Cluster Autoscaler also removes no node with a pod that has an emptyDir or a hostPath, unless an annotation names the
@@ -29,7 +29,7 @@ _LONGEST = 512
 
 
 LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""Names of volumes, by comma and without spaces, that do not keep Cluster Autoscaler from removing the node."""
+"""Names of volumes, separated by commas without spaces, that do not keep Cluster Autoscaler from removing the node."""
 
 
 def evictable(annotations: Mapping[str, str], volumes: Iterable[str]) -> dict[str, str]:
@@ -42,7 +42,7 @@ def evictable(annotations: Mapping[str, str], volumes: Iterable[str]) -> dict[st
 
 
 def written(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Which of these annotations of a pod are ours, the list itself included; not one that was changed since."""
+    """The annotations of a pod that are ours, including the list itself, except those that were changed since."""
     text = annotations.get(names.PROTECTED, "")
     listed = words(text) if len(text) <= _LONGEST else ()
     ours = tuple(key for key, value in AGAINST_SCALE_DOWN.items() if key in listed and annotations.get(key) == value)
@@ -58,7 +58,7 @@ def stays(annotations: Mapping[str, str]) -> bool:
 
 
 def added(annotations: Mapping[str, str]) -> dict[str, str]:
-    """What to write alongside a share, on a pod with these annotations; empty where its author wrote all of them."""
+    """The annotations to write with a share, on a pod with these annotations; empty if its author wrote all of them."""
     before = written(annotations)
     ours = {key: value for key, value in AGAINST_SCALE_DOWN.items() if key in before or key not in annotations}
     return {**ours, str(names.PROTECTED): ",".join(ours)} if ours else {}

@@ -1,5 +1,5 @@
 """
-Which GPUs the selectors of a ResourceClaim accept.
+The GPUs that the selectors of a ResourceClaim accept.
 
 A decision asks here, and the evaluation itself is passed in (`Limits.selects`): it needs a CEL library, which only the
 allocator has. Pure.

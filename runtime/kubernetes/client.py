@@ -202,7 +202,7 @@ class Kube:
                 page = min(most, page * 2)
 
     def _kept(self, of: ObjectKind, found: JSON, length: int) -> JSON | None:
-        """What is kept of an object; None if nothing is. `length`: of its text."""
+        """The part of an object to keep; None for nothing. `length`: of its text."""
         try:
             kept = of.keep(found)
             if not of.is_beyond(kept, length):

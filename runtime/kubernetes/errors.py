@@ -4,15 +4,20 @@ The errors of a call to the Kubernetes API.
 Callers match on these only: no exception of an HTTP library, the JSON decoder or the credentials loader leaves
 `runtime.kubernetes.client`. The original is chained as `__cause__`.
 
-    KubeError KubeUnauthorized      401  credentials missing or no longer accepted KubeForbidden         403  RBAC,
-      quota or an admission policy says no KubeNotFound          404 KubeConflict          409  another writer was
-      first, or the name is taken (`reason` AlreadyExists) KubeGone              410  a resourceVersion or continue
-      token that the server no longer keeps KubeInvalid           400, 405, 406, 413, 415, 422: the request itself is
-      wrong KubeBadName                a name that cannot be part of a path; nothing was sent KubeTooManyRequests   429
-      `retry_after` seconds KubeUnavailable       other 5xx, and connections that could not be made KubeTimeout
-      no answer came in time, or 504 KubeConnectionLost     the connection broke after the request went out
-      KubeMalformed              an answer that is not what the API promises KubeConfigError            no usable
-      kubeconfig or service account
+    KubeError
+      KubeUnauthorized      401  credentials missing or no longer accepted
+      KubeForbidden         403  RBAC, quota or an admission policy says no
+      KubeNotFound          404
+      KubeConflict          409  another writer was first, or the name is taken (`reason` AlreadyExists)
+      KubeGone              410  a resourceVersion or continue token that the server no longer keeps
+      KubeInvalid           400, 405, 406, 413, 415, 422: the request itself is wrong
+        KubeBadName                a name that cannot be part of a path; nothing was sent
+      KubeTooManyRequests   429  `retry_after` seconds
+      KubeUnavailable       other 5xx, and connections that could not be made
+        KubeTimeout         no answer came in time, or 504
+          KubeConnectionLost     the connection broke after the request went out
+      KubeMalformed              an answer that is not what the API promises
+      KubeConfigError            no usable kubeconfig or service account
 
 `outcome_unknown` is true where a write may have taken effect although no proper answer came: read the object back
 before acting on it.

@@ -94,7 +94,7 @@ class Observed:
     looked_at: float | None = None  # when the record was last read
     renewed_at: float | None = None  # when the record was renewed, on the local clock
     covers_from: float | None = None  # since when our renewals cover the time without a gap; None: another's do
-    trouble: str = ""  # what somebody else did to the Lease, for which everybody waits; empty where nobody did
+    trouble: str = ""  # what somebody else did to the Lease, for which everybody waits; empty if nobody did
 
     def leading(self, now: float) -> bool:
         """Whether our term lasts at that time of the local clock."""
@@ -104,8 +104,8 @@ class Observed:
 @dataclass(frozen=True, slots=True)
 class Covered:
     """
-    Which time this candidate answers for, in seconds before now: from the renewal that another made last until the
-    one of ours that was acknowledged last. `since` is None where another candidate renews; `until` is its renewal.
+    The time for which this candidate is responsible, in seconds before now: from the last renewal of another candidate
+    until our last acknowledged one. `since` is None if another candidate renews; `until` is its renewal.
 
     Each renewal moves the record's renewTime on, and who wrote it answers for the time between the two. So of all
     candidates, whenever they start and end, exactly one answers for each moment up to the last renewal.
@@ -149,7 +149,7 @@ def step(
     if before.ours is not None:
         if lease is not None and _still_ours(observed, before, me, now):
             return observed, LeaseWrite("replace", _held(lease, me, before.term, before.spec, wall, timing))
-        # What we decided under our record ends here, before anything else is written.
+        # Decisions under our record end here, before anything else is written.
         return replace(_deposed(observed), trouble=_trouble(lease, me)), Follow()
     if lease is None:
         trouble = "" if before.looked_at is None else _trouble(None, me)
@@ -164,7 +164,7 @@ def step(
 
 
 def _seen(lease: JSON | None, observed: Observed, now: float, wall: str) -> Observed:
-    """What is known with the Lease just read. Any write begins a new count, because it may be a leader's."""
+    """The state after the Lease just read. Any write begins a new count, because it may be a leader's."""
     if lease is None:
         return replace(observed, version=None, changed_at=now, looked_at=now)
     spec, version = lease.get("spec") or {}, version_of(lease)
@@ -227,7 +227,7 @@ def holder_of(spec: JSON | None) -> str:
 
 
 def version_of(lease: JSON) -> Version:
-    """Which write made the object that was read."""
+    """The write that created the state of the object that was read."""
     metadata = lease.get("metadata") or {}
     return str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or "")
 
@@ -436,7 +436,7 @@ class Leader:
         self._clock = clock
         self._wall = wall
         self.annotations: Callable[[], Mapping[str, str | None]] = dict
-        """What the leader writes into the Lease's annotations when it renews; None removes one."""
+        """The annotations that the leader writes into the Lease when it renews; None removes one."""
         # A round must end early enough for another to save the term.
         self._call_timeout = self._timing.renew_deadline / 2
         self._observed = Observed()  # replaced whole, so readers on other threads need no lock
@@ -457,7 +457,7 @@ class Leader:
         return self.token() is not None
 
     def covered(self) -> Covered | None:
-        """The time that our renewals cover, or at which another's was; None where no record was seen."""
+        """The time that our renewals cover, or at which another's was; None if no record was seen."""
         observed, now = self._observed, self._clock()
         if observed.renewed_at is None:
             return None

@@ -80,7 +80,7 @@ class Configuration:
     warning: str = ""
     """A warning for every pod with a share, such as that the document cannot be read; empty: none."""
     hide_gpus: bool = False
-    """Whether GPUs are hidden from pods that ask for none."""
+    """Whether GPUs are hidden from pods that request none."""
     runtime_class: str = ""
     """The RuntimeClass for pods with a share that name none; empty: none."""
     least_isolation: str = ""
@@ -115,9 +115,9 @@ OnTime = Callable[[], None]
 Reserve = Callable[[Question], Answer | None]
 """Asks the allocator; None if it gave no usable answer."""
 ReadClaims = Callable[[ClaimsQuestion], ClaimsAnswer | None]
-"""Asks the allocator what ResourceClaims ask for; None if it gave no usable answer."""
+"""Gets the requests of ResourceClaims from the allocator; None if it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
-"""The resources by which NVIDIA's plugin offers GPUs on a node; none where that is not known."""
+"""The resources by which NVIDIA's plugin offers GPUs on a node; none if that is not known."""
 
 
 def admit(
@@ -178,7 +178,7 @@ def admit_claims(
     on_time: OnTime = lambda: None,
 ) -> Reviewed:
     """
-    The answer to a review of a pod that names ResourceClaims, in a namespace whose pods may ask for shares by them.
+    The answer to a review of a pod that names ResourceClaims, in a namespace whose pods may request shares by them.
 
     The drivers of the claims are not known here: a pod whose claims are all of other drivers passes unchanged. If the
     claims cannot be read, the pod is refused, because it may have a share that no quota counts.
@@ -227,7 +227,7 @@ def admit_claims(
 def _plan_claims(
     pod: JSON, ours: shares_by_claims.Readings, configuration: Configuration
 ) -> Allocate | KeepGated | Deny:
-    """What to do with a pod whose claims were read."""
+    """The plan for a pod whose claims were read."""
     options, dialects = configuration.pools.reading(pod), configuration.dialects
     before = _earlier_pass(pod, dialects)
     earlier = before.request
@@ -328,7 +328,7 @@ def _settled(
 
 
 def _audited(answer: Answer | None) -> dict[str, str]:
-    """What the audit log notes of an answer: the share, or why there is none yet."""
+    """The audit log's note about an answer: the share, or why there is none yet."""
     if isinstance(answer, Placed):
         cards = sorted({share.uuid for each in answer.allocation.containers for share in each.shares})
         return {"allocation": answer.allocation.id, "node": answer.allocation.node, "cards": ",".join(cards)}
@@ -368,7 +368,7 @@ def _debugged(submitted: Review) -> Reviewed:
 
 
 def _release(submitted: Review, pod: JSON, reserve: Reserve) -> None:
-    """Tell the allocator that a refused pod will not come for the share that an earlier pass gave it."""
+    """Release at the allocator the share that an earlier pass gave to a refused pod."""
     if submitted.dry_run or review.structure_problem(pod) is not None:
         return
     allocation = pods.carried_allocation(pod)
@@ -412,7 +412,7 @@ def _at_least(pod: JSON, least: str) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The pod asks for no share, or cannot be changed."""
+    """The pod requests no share, or cannot be changed."""
 
     beyond_reach: bool = False
     """Kubelet already runs the pod, so no change would take effect."""
@@ -430,8 +430,8 @@ class Deny:
 @dataclass(frozen=True, slots=True)
 class EarlierPass:
     """
-    What an earlier pass wrote on the pod. It is read once for a review: the annotations may have 256 KiB, and admission
-    needs their content repeatedly.
+    The content that an earlier pass wrote on the pod. It is read once for a review: the annotations may have 256 KiB,
+    and admission needs their content repeatedly.
     """
 
     request: PodRequest | None
@@ -477,7 +477,7 @@ class Admit:
 
 
 def plan(pod: Mapping[str, Any], options: Options, dialects: Dialects = DIALECTS) -> Plan:
-    """What to do with a new pod."""
+    """The plan for a new pod."""
     wrong = review.structure_problem(pod)
     if wrong is not None:
         return Deny(str(wrong))
@@ -602,7 +602,7 @@ def settle(
     dialects: Dialects = DIALECTS,
 ) -> Admit | Deny:
     """
-    The outcome for a pod with the plan `decided`; `answer` is None where the allocator gave none.
+    The outcome for a pod with the plan `decided`; `answer` is None if the allocator gave none.
 
     `now_ns`: as in `admit`.
     """
@@ -794,7 +794,7 @@ def _ungate(spec: JSON) -> None:
 
 def _pin(spec: JSON, placed: Placed, before: str | None) -> str:
     """
-    Pin the pod as the answer says; returns the kind of the pin, empty where the pod was tied to the node already.
+    Pin the pod as the answer says; returns the kind of the pin, empty if the pod was tied to the node already.
 
     `before`: the kind of an earlier pass's pin where its allocation is still valid, else None. The API server refuses
     spec.nodeName alongside other gates, so such a pod gets an affinity.

@@ -1,5 +1,6 @@
 """
-What admission writes into a pod's containers: accounting resources, environment, and the volumes of limiters.
+Writes the additions of admission into a pod's containers: accounting resources, environment, and the volumes of
+limiters.
 
 Everything here serves one rule: a container sees the GPUs in its allocation and no others, and a container without an
 allocation sees none. `rewrite` and `with_volumes` are for pods with a share, `hidden` and `debugged` for pods without.
@@ -242,14 +243,14 @@ def _merged(before: Any, ours: Iterable[JSON], key: str, reserved: Collection[st
 # -- hiding GPUs --------------------------------------------------------------------------------------------------
 #
 # On a node whose default container runtime is NVIDIA's, an image made for CUDA sets `NVIDIA_VISIBLE_DEVICES=all`, so a
-# pod that asks for nothing sees every GPU. `void` in the container's own environment hides them. Where NVIDIA's NRI
+# pod that requests nothing sees every GPU. `void` in the container's own environment hides them. Where NVIDIA's NRI
 # plugin is on, an annotation of the pod names devices too, so it is removed. Hiding is off by default, since with it
 # every pod of the labelled namespaces depends on the webhook. It cannot help against privileged containers, which see
 # all devices of their node.
 #
 # A container that asks NVIDIA's own device plugin for a GPU keeps what the plugin gives it, which comes in the same
 # variable. Only the plugin's own resource names count (`contract.nodes.capacity`). For a pod that names its node, only
-# those count that the node offers: kube-scheduler never looks at such a pod, and kubelet admits a pod that asks for a
+# those count that the node offers: kube-scheduler never looks at such a pod, and kubelet admits a pod that requests a
 # resource which its node does not have, so any tenant could invent a name.
 
 _NONE: frozenset[str] = frozenset()
@@ -259,7 +260,7 @@ def vendor_resources(pod: Mapping[str, Any], *, whole: bool) -> frozenset[str]:
     """
     The resources by which containers of the pod ask NVIDIA's own plugin for a GPU.
 
-    `whole`: whether `nvidia.com/gpu` is the plugin's here; else a pod that asks for it asks for a share.
+    `whole`: whether `nvidia.com/gpu` is the plugin's here; else a pod that requests it requests a share.
     """
     found = [_vendor_gpus(container) for container, _ in needs.containers(pod.get("spec") or {})]
     return _NONE.union(*found) - (_NONE if whole else {VENDOR_GPU})
@@ -269,7 +270,7 @@ def hidden(pod: Mapping[str, Any], offered: Set[str] = _NONE) -> JSON:
     """
     The pod with no GPU visible in its containers; shares structure with `pod`, which is not changed.
 
-    A container that asks for one of the resources `offered` sees the GPUs that NVIDIA's plugin gives it.
+    A container that requests one of the resources `offered` sees the GPUs that NVIDIA's plugin gives it.
     """
     metadata, annotations = pod.get("metadata") or {}, pods.annotations_of(pod)
     kept = {key: value for key, value in annotations.items() if not key.startswith(names.DEVICE_ANNOTATION_PREFIXES)}
@@ -281,7 +282,7 @@ def hidden(pod: Mapping[str, Any], offered: Set[str] = _NONE) -> JSON:
 
 
 def not_offered(node: str, resources: Set[str]) -> str:
-    """The warning about resources that a pod asks for and its node does not offer; empty where there are none."""
+    """The warning about resources that a pod requests and its node does not offer; empty if there are none."""
     if not resources:
         return ""
     first = min(resources)

@@ -53,7 +53,7 @@ class BadReview(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One admission request. `pod` is the object as it will be stored, empty where the operation has none."""
+    """One admission request. `pod` is the object as it will be stored, empty if the operation has none."""
 
     uid: str
     operation: str
@@ -270,7 +270,7 @@ def _dump(value: object) -> bytes:
 
 _Check = Callable[[Any], Refusal | None]
 """
-Refuses the first part of a value that is wrong; None where all is right.
+Refuses the first part of a value that is wrong; None if all is right.
 
 The refusal's field is the part's path within the value, so that paths are made only for errors: a pod may have a
 hundred thousand parts.

@@ -52,7 +52,7 @@ def let_through(kube: ConfigurationApi, configuration: str, renamed: Sequence[st
     """
     Let pods through that name the `renamed` resources; returns how many conditions changed.
 
-    A condition that names all of them already stays as it is. Raises as `trust` does, and `KubeInvalid` where a
+    A condition that names all of them already stays as it is. Raises as `trust` does, and `KubeInvalid` if a
     condition that was written by hand lacks a name: we must not rewrite it.
     """
     found: JSON = {}

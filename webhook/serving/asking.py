@@ -105,7 +105,7 @@ def nothing_offered(node: str) -> frozenset[str]:
 
 def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[str], frozenset[str]]:
     """
-    A function that asks for the resources by which NVIDIA's plugin offers GPUs on a node; none without an answer.
+    A function that requests the resources by which NVIDIA's plugin offers GPUs on a node; none without an answer.
 
     It never raises. `patience`: seconds for the whole exchange.
     """
@@ -124,7 +124,7 @@ def claims_reading(
     client: Client, *, patience: float = DEFAULT_PATIENCE
 ) -> Callable[[ClaimsQuestion, float], ClaimsAnswer | None]:
     """
-    A function that asks what the ResourceClaims of a pod ask for; None without an answer. It never raises.
+    A function that asks what the ResourceClaims of a pod request; None without an answer. It never raises.
 
     `patience`: seconds for the whole exchange; less where the caller has less left.
     """
@@ -199,7 +199,7 @@ class Allocator:
     """With the seconds that the answer may take at most."""
     offers: Callable[[str], frozenset[str]] = nothing_offered
     claims: Callable[[ClaimsQuestion, float], ClaimsAnswer | None] = nothing_read
-    """What the ResourceClaims of a pod ask for."""
+    """The requests of the ResourceClaims of a pod."""
     floor: Floor = nothing_known
     """The least memory that a waiting pod will have, as last known; None if unknown."""
 

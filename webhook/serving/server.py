@@ -160,7 +160,7 @@ def serve(settings: ServeSettings, make: Callable[[], Service]) -> None:
     """
     Serve what `make` makes until SIGTERM or SIGINT, then let running requests finish.
 
-    Raises OSError where the port for probes cannot be listened on.
+    Raises OSError if the port for probes cannot be listened on.
     """
     address = settings.health_address()
     _Application(settings, make, listening(address) if address is not None else None).run()

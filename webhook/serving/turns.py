@@ -1,5 +1,5 @@
 """
-Which request is answered next.
+Chooses the request that is answered next.
 
 Sources take turns, so that the requests of one source do not wait behind all requests of another. The requests of all
 tenants come from the same API server, so within a source a small request overtakes larger ones. Large requests are

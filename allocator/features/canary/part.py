@@ -37,7 +37,7 @@ class CanaryPart:
 
     def view(self, pods: Collection[CanaryPod], limits: Limits) -> CanaryView | None:
         """
-        The cluster as a step of the machine sees it; None where another replica decides. While the queue must be tried,
+        The cluster as a step of the machine sees it; None if another replica decides. While the queue must be tried,
         no node awaits a canary, because a pod may be about to get its cards.
         """
         if not self._state.leadership.holds():

@@ -118,7 +118,7 @@ def choose(
     homes: dict[Home, bool] | None = None,
 ) -> Move | None:
     """
-    The evictions that let the pod start; None where none were found. `nodes` are all on which pods may start.
+    The evictions that let the pod start; None if none were found. `nodes` are all on which pods may start.
 
     A victim whose place another one takes is left out, and the search is repeated some times. `homes`: whether a node
     has room for such a pod now; it is filled here, and serves further calls over the same nodes.

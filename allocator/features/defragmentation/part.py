@@ -107,7 +107,7 @@ class Defragmenter:
         self._agreed = event.namespaces
 
     def search(self) -> MoveSearch | None:
-        """The search that is worth its time now; None where no pod may move or none waits that it may help."""
+        """The search that is worth its time now; None if no pod may move or none waits that it may help."""
         now = self._clock()
         if not self._agreed or now < self._next or not self._budget.left(now) or not self._leadership.holds():
             return None

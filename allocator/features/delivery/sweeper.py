@@ -5,7 +5,7 @@ A crash between a claim and its pod's patch leaves a claim behind that no pod wi
 and the garbage collector removes it. This is a second safety net, and the only one for a claim that somebody removed: a
 pod with a share but no claim would wait forever. It runs at each start of a leadership, and from time to time.
 
-`sweep` decides, from two lists. Only the leader writes, and it asks for each pod again before it removes anything.
+`sweep` decides, from two lists. Only the leader writes, and it requests each pod again before it removes anything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClaimState:
     name: str
     uid: str
     owner: str
-    """The uid of its pod; empty where it has none."""
+    """The uid of its pod; empty if it has none."""
     owner_name: str
     reserved: bool
     """It is allocated, reserved for a pod, and not being deleted."""
@@ -55,7 +55,7 @@ class Holder:
     claim: str
     request: PodRequest | None = None
     allocation: Allocation | None = None
-    """None where the pod still waits, or is being deleted."""
+    """None if the pod still waits, or is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)

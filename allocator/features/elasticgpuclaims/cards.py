@@ -1,7 +1,7 @@
 """
 The GPU objects: one for each card, with its available amounts.
 
-`status.allocatable` is the rest after all booked shares, including those of unused claims. It has memory and cores
+`status.allocatable` is the rest after all booked shares, including those of unused claims. It contains memory and cores
 twice: in the format of that system's own agent (`qgpu-core`, and `qgpu-memory` in whole GiB), and exactly
 (`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). It does not show the holders of shares: an object
 without a namespace must not name tenants.
@@ -48,7 +48,7 @@ def wanted(nodes: Iterable[NodeState], limits: Limits) -> dict[str, JSON]:
 
 def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator[CardWrite]:
     """
-    The writes that turn `known`, the present objects, into the wanted ones. Objects that are not ours are left alone.
+    The writes that turn `known`, the present objects, into the wanted ones. They never touch objects that are not ours.
 
     A card that replaced another is a new object of the same name: the former is deleted first.
     """
@@ -68,7 +68,7 @@ def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator
 
 
 def is_ours(document: Mapping[str, Any]) -> bool:
-    """Whether we created it: the old system's agent may have left objects of its own."""
+    """Whether we created the object. The agent of the old system may have left its own objects."""
     labels = (document.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(MANAGED) == _OURS)
 

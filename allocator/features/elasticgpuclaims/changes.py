@@ -15,7 +15,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClaimsListed:
-    """The whole list of one kind of `elasticgpu.io`. `term`: it was requested in this term of leadership."""
+    """The whole list of one kind of `elasticgpu.io`. `term`: the term of leadership in which it was requested."""
 
     plural: str
     documents: tuple[JSON, ...]

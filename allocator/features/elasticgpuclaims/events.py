@@ -1,9 +1,8 @@
 """
-The Events of a claim: that it is bound, waits, is refused, in use or lost, each when its status says so
-again.
+The Events of a claim. Each reports a new status: bound, waiting, refused, in use or lost.
 
-One leader writes the status, only if phase or reason have changed, and the Event follows that write. So none is
-reported twice, even if the leader changes. Pure.
+The leader writes the status only if the phase or the reason has changed, and the Event follows that write. So no Event
+is sent twice, even if the leader changes. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
     status = answer.get("status") or {}
     phase, why, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
     if why == ClaimReason.WRITE_REFUSED:
-        return None  # it was reported, with `refused`
+        return None  # `refused` has reported it
     code, warns = _word(phase, why)
     if not message:
         share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
@@ -39,13 +38,12 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
 
 
 def refused(claim: Claim, words: str) -> EventRecord:
-    """The Event on a claim for which the API server does not store what we write; `words` is the API server's
-    message."""
+    """The Event on a claim whose write the API server refuses; `words` is the API server's message."""
     return EventRecord("ElasticGPUClaim", claim.key, claim.uid, ClaimEventReason.WRITE_REFUSED, refused_text(words))
 
 
 def refused_text(words: str) -> str:
-    """The message of a refused write, also for the claim's status. Other programs' text is on one line, and bounded."""
+    """The message of a refused write, also for the claim's status. Text of other programs is shortened to one line."""
     return (
         f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. The write is "
         f"retried; change the policy or quota that refuses it"

@@ -3,7 +3,7 @@ Bindings in progress: decided and to be written, being written, or written and n
 
 The share of each is reserved in the ledger until the watch brings its ElasticGPU, or it is certain that there will be
 none. That may be after the claim is deleted, so a binding is not part of the claim's record. Keyed by the claim's uid;
-times are passed in. Must not: decide where a share goes, or when a claim whose binding failed is tried again.
+times are passed in. This module does not decide where a share goes, or when a failed binding is retried.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class InFlight:
         self._going: dict[str, _Going] = {}
 
     def __contains__(self, claim_uid: str) -> bool:
-        """Whether a binding of this claim is under way."""
+        """Whether a binding of this claim is in progress."""
         return claim_uid in self._going
 
     def binds(self) -> list[ClaimBinding]:
-        """All that are under way."""
+        """All bindings in progress."""
         return [going.bind for going in self._going.values()]
 
     def start(self, bind: ClaimBinding, now: float) -> None:
-        """Reserve the share of a binding, which is due at once."""
+        """Reserve the share of a binding. The binding is due immediately."""
         self._cache.assume(
             reservation(bind.allocation.id, bind.claim.key, bind.allocation, ReservationState.ASSUMED, now)
         )
         self._going[bind.claim.uid] = _Going(bind, now)
 
     def seen(self, claim_uid: str, allocation: str) -> None:
-        """The ElasticGPU exists. If it carries a different share, the one being bound is void."""
+        """The ElasticGPU exists. If it has a different share, the binding in progress is dropped."""
         going = self._going.get(claim_uid)
         if going is None or (going.bind.moves and going.bind.allocation.id != allocation):
             return
@@ -67,11 +67,11 @@ class InFlight:
 
     def take(self, now: float, term: int | None = None) -> list[ClaimBinding]:
         """
-        What to write now in this leadership, each until its outcome is known. One that was not seen in time is written
-        again, or looked for where it is known to have been written.
+        The bindings to write now in this leadership, each until its outcome is known. A binding that the watch does not
+        show in time is written again. If it is known to be written, it is looked up instead.
 
-        Call it after all ElasticGPUs were listed for the leadership: what an earlier one sent without a known outcome
-        is given up, because the list does not have it.
+        Call this after all ElasticGPUs are listed for the leadership: it drops bindings that an earlier leadership sent
+        without a known outcome, because the list does not contain them.
         """
         self._give_up(lambda going: going.sent and going.term != term and not going.bind.written)
         due = [going for going in self._going.values() if not going.out and going.due <= now]
@@ -82,8 +82,8 @@ class InFlight:
 
     def abandon(self) -> None:
         """
-        Give up what was never sent, because this replica does not decide. What was sent may be on the API server, and
-        stays reserved: if no other replica has led meanwhile, no new list would show it.
+        Drop the bindings that were never sent, because this replica does not decide. Sent ones may be on the API server
+        and stay reserved: if no other replica has led meanwhile, no new list would show them.
         """
         self._give_up(lambda going: not going.sent)
 
@@ -94,18 +94,18 @@ class InFlight:
                 self._cache.forget(going.bind.allocation.id)
 
     def written(self, bind: ClaimBinding, now: float) -> None:
-        """It was written; the watch will bring it."""
+        """The binding is written; the watch will bring its ElasticGPU."""
         if self._is_current(bind):
             going = self._going[bind.claim.uid]
             going.bind = replace(going.bind, written=True)
         self._again(bind, now + _SEEN_WITHIN)
 
     def unresolved(self, bind: ClaimBinding, now: float) -> None:
-        """It is unknown whether it was written."""
+        """Whether the binding was written is unknown."""
         self._again(bind, now + _DOUBT)
 
     def failed(self, bind: ClaimBinding) -> bool:
-        """It was not written, and will not be. True if it was still the claim's binding in progress."""
+        """The binding was not written and will not be. True if it was still the claim's binding in progress."""
         current = self._is_current(bind)
         if current:
             del self._going[bind.claim.uid]
@@ -124,5 +124,5 @@ class InFlight:
 
 
 def reservation(key: str, claim: str, allocation: Allocation, state: ReservationState, since: float) -> Reservation:
-    """What the ledger holds for a claim, `namespace/name`, whether its ElasticGPU is seen or still to be written."""
+    """The ledger's entry for a claim, `namespace/name`, whether or not its ElasticGPU exists yet."""
     return Reservation(key, claim, CLAIMED, allocation, Compute(), state, since)

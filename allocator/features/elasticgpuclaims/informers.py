@@ -1,8 +1,8 @@
 """
 Watch events of `elasticgpu.io` into the controller.
 
-A cluster may lack these kinds, where an administrator took them out. Then there are no claims, and nothing waits for
-them to be listed.
+A cluster lacks these kinds if an administrator removed them. Then there are no claims, and nothing waits for their
+lists.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Handler:
         self._plural = plural
 
     def __call__(self, event: Event, term: int | None) -> None:
-        """One event. `term`: the list was requested in this leadership, after it began."""
+        """Handle one event. `term`: the leadership in which the list was requested, after it began."""
         match event:
             case Replaced(items):
                 self._controller.handle(ClaimsListed(self._plural, tuple(items), term))

@@ -10,7 +10,7 @@ The creation of the ElasticGPU is the commit: from then on the share is booked, 
 two objects. So the next leader continues where the previous one stopped, between any two writes. Each step names the
 version of the object on which it is based, and changes nothing if another write came first.
 
-Pure. The answer is one step at a time; None if there is nothing to do.
+Pure. Each call returns one step, or None if there is nothing to do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The API server refuses a write because of a policy or its size: trying again does not help."""
+    """The API server refuses a write because of a policy or the size of the object. A retry does not help."""
 
     words: str
     """The API server's."""
@@ -62,7 +62,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an ElasticGPU. `claim`: only if the API server, asked now, has no claim of this key with this uid."""
+    """Delete an ElasticGPU. `claim`: only if the API server has no claim of this key with this uid at that moment."""
 
     name: str
     uid: str
@@ -79,7 +79,7 @@ def of_claim(
     """
     The next step for a claim. `share` is its own ElasticGPU, if there is one.
 
-    `in_use`: a pod has the share. `card`: its GPUs are there. `pending`: why it is not bound, if that is known.
+    `in_use`: a pod has the share. `card`: its GPUs exist. `pending`: why the claim is not bound, if known.
     """
     if claim.deleting:
         return _end(claim, share, in_use, card)
@@ -119,8 +119,7 @@ def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
 
 
 def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> Step | None:
-    """A deleted claim: first its share is handled by the reclaim policy, and then our finalizer is removed from the
-    claim."""
+    """The step for a deleted claim: the reclaim policy is applied to its share, and then our finalizer is removed."""
     if not claim.kept:
         return None
     if in_use:
@@ -172,7 +171,7 @@ def _say_of_share(share: ElasticShare, status: Status) -> Patch | None:
 
 
 def status_document(status: Status) -> JSON:
-    """A status as the object has it."""
+    """A status in the form of the object."""
     return {"phase": status.phase, "reason": status.reason, "message": plain(status.message)}
 
 

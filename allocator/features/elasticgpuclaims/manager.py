@@ -2,7 +2,7 @@
 Decides which share a claim gets, and whether a pod may use it.
 
 `store` keeps the watched objects, and `steps` the writes. Not thread-safe: the controller calls it under its lock, and
-it decides only when the controller may.
+only in the leading replica.
 
 A claim is bound in two ways. A pod in the queue that names it binds it where that pod can go. With binding mode
 Immediate a claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves if a new pod cannot go
@@ -42,9 +42,8 @@ _OF_THE_SYSTEM = "node.kubernetes.io/"
 
 class ClaimManager:
     """
-    Claims and their bindings. `most_memory`: bytes for the claims of one namespace together, 0 for any.
-    `by_claims`: pods name ResourceClaims, so that a share may be on a node that delivers by them before any pod names
-    its ElasticGPUClaim.
+    Claims and their bindings. `most_memory`: bytes for the claims of one namespace together, 0 for any. `by_claims`:
+    pods use ResourceClaims, so a share may be on a node that delivers by them before a pod names the ElasticGPUClaim.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class ClaimManager:
         self.bindings = InFlight(cache)
         """Those in progress."""
         self.store = ClaimStore(cache, self.bindings, clock=clock, faulted=faulted)
-        """What the watch brings."""
+        """The watched objects."""
         self.steps = ClaimSteps(self.store, self.bindings, clock=clock)
-        """What is written."""
+        """The writes."""
         self._round = 1
 
     # -- pods in the queue ---------------------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ class ClaimManager:
         return Status(objects.BOUND, reason.code.word, text)
 
     def _refused(self, state: NodeState, entry: QueuedPodInfo, count: int) -> Reason | None:
-        """Why the pod cannot be on the claim's node. Its pin is final, so rules about other pods are checked first."""
+        """Why the pod cannot run on the claim's node. The pin is final, so rules about other pods are checked first."""
         needs = _needs(entry.ask, count)
         others = self._cache.refused_by_others(replace(entry.ask, needs=needs), entry.requester, (state,))
         return node_reason(state, needs) or others.get(state.name)
@@ -198,10 +197,10 @@ class ClaimManager:
 
     def _anywhere(self, request: PodRequest) -> Decision:
         """
-        A place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class.
+        Find a place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class.
 
-        They will also name a ResourceClaim if pods do: the webhook gives one to each. The share moves for a pod that
-        was created earlier.
+        With ResourceClaims in use the pods also name one, because the webhook adds it. The share moves for a pod that
+        was created before that.
         """
         nodes = self._cache.snapshot.values()
         keys = {taint.key for node in nodes for taint in node.taints if not taint.key.startswith(_OF_THE_SYSTEM)}
@@ -225,7 +224,7 @@ class ClaimManager:
     def _decided(
         self, record: ClaimRecord, wanted: ClaimTerms, decision: Decision, share: ElasticShare | None = None
     ) -> Status | None:
-        """Start the decided binding; or return why no node has room, and note it in the record."""
+        """Start the chosen binding, or return why no node has room and store the reason in the record."""
         claim = record.claim
         if not isinstance(decision, Placement):
             text = reasons.summary(decision.reasons)
@@ -236,7 +235,7 @@ class ClaimManager:
             beyond = quota.beyond(claim, decision.containers, *taken, most=self._most_memory)
             if beyond:
                 record.pending = Status(PENDING, ClaimReason.NAMESPACE_LIMIT, beyond)
-                return None  # another namespace's claim of the same kind may have it
+                return None  # a claim of another namespace may have this reason
         record.pending = None
         allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
         self.bindings.start(ClaimBinding(claim, wanted.reclaim, allocation, share), self._clock())
@@ -251,9 +250,9 @@ def _unwell(state: NodeState, held: Allocation) -> Reason | None:
 
 def _needs(ask: SchedulingRequest, count: int) -> PodNeeds:
     """
-    What a pod that names a claim needs of the claim's node. `count`: the GPUs of the claim, which each container gets.
+    The needs of a pod with a claim on the claim's node. `count`: the claim's GPUs, all of which each container gets.
 
-    A ResourceClaim that cannot hold all of them does not help it.
+    A ResourceClaim that cannot hold all of them is not enough.
     """
     claim = ask.needs.claim and resourceclaims.fits_claim(ask.request, count)
     return replace(ask.needs, several=count > 1, claim=claim)

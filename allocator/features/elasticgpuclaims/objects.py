@@ -1,11 +1,11 @@
 """
 The objects of `elasticgpu.io/v1alpha1` as values: the parts on which a decision or a next step depends.
 
-Names and words are made fit to be shown when they are read: they become parts of messages on other objects.
+Names and words are sanitised when they are read, because they become parts of messages on other objects.
 
-Two spellings of a field mean the same: the published schemas say `elasticGPUClassName` and `elasticGPUName`, their
-README `egpuClassName` and `egpuName`. Reading never fails: what is missing or of the wrong type reads as empty, because
-a damaged object must affect only its owner.
+Two fields have two spellings each: the published schemas use `elasticGPUClassName` and `elasticGPUName`, and their
+README `egpuClassName` and `egpuName`. Reading never fails: a missing field or one of the wrong type is read as empty,
+because a damaged object must affect only its owner.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PENDING, BOUND, LOST, RELEASED, FAILED = "Pending", "Bound", "Lost", "Released",
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A phase, and why: a word of the registry and a sentence."""
+    """A phase and its reason: a code of the registry and a sentence."""
 
     phase: str
     reason: ReasonName
@@ -43,7 +43,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class PublishedStatus:
-    """What an object's status says."""
+    """The status of an object."""
 
     phase: str = ""
     reason: str = ""
@@ -52,7 +52,7 @@ class PublishedStatus:
 
 @dataclass(frozen=True, slots=True)
 class GpuClass:
-    """An ElasticGPUClass. Empty texts were not set by its author."""
+    """An ElasticGPUClass. Unset fields are empty."""
 
     name: str
     provisioner: str = ""
@@ -64,7 +64,7 @@ class GpuClass:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An ElasticGPUClaim. `amounts`: what it asks for, by the full name of the resource."""
+    """An ElasticGPUClaim. `amounts`: the requested amounts, by the full name of the resource."""
 
     namespace: str
     name: str
@@ -86,7 +86,7 @@ class Claim:
 
     @property
     def own_share(self) -> str:
-        """The name of its ElasticGPU, made from the claim's uid so that a claim never has two."""
+        """The name of its ElasticGPU. It contains the claim's uid, so a claim never has two."""
         return f"egpu-{self.uid}"
 
     @property
@@ -96,13 +96,13 @@ class Claim:
 
     @property
     def bound(self) -> bool:
-        """Whether its ElasticGPU was bound to it at some time."""
+        """Whether an ElasticGPU was ever bound to it."""
         return self.share_name == self.own_share
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticShare:
-    """An ElasticGPU: the share that a claim has. `allocation` is None where it is not one that we made."""
+    """An ElasticGPU: the share of a claim. `allocation` is None if we did not create it."""
 
     name: str
     uid: str

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: it takes in what is watched and written about claims, and gives what to write.
+The feature's part of the core: it handles watch events and write results of claims, and returns the next writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClaimsPart:
             faulted=core.faulted,
             by_claims=core.by_claims,
         )
-        """To others it is for reading, under the lock."""
+        """Other parts only read it, under the lock."""
 
     def part(self) -> FeaturePart:
         """What it adds to the core."""
@@ -58,7 +58,7 @@ class ClaimsPart:
         )
 
     def effects(self) -> tuple[int | None, list[ClaimBinding], list[Step]]:
-        """The effects for claims, each once, and the term of leadership in which they were decided."""
+        """The effects for claims, each once, with the term of leadership in which they were decided."""
         leadership = self._core.state.leadership
         if not leadership.holds():
             self.manager.bindings.abandon()
@@ -67,7 +67,7 @@ class ClaimsPart:
         return term, self.manager.bindings.take(self._core.clock(), term), self.manager.steps.take()
 
     def counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-        """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""
+        """The number of claims by phase and reason, and of our ElasticGPUs by phase."""
         return self.manager.store.counts()
 
     def _tick(self, now: float) -> tuple[()]:

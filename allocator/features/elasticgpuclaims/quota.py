@@ -1,8 +1,8 @@
 """
 The bound on the total of one namespace's claims, if the administrator sets one.
 
-Quotas count the amounts of pods, but a claim's share is on its ElasticGPU. So this is the quota for claims. A share
-counts from the decision until its release, even if its claim is deleted (`Retain`).
+Kubernetes quotas count the amounts of pods, but a claim's share is on its ElasticGPU. So claims need this quota. A
+share counts from the decision until its release, even if its claim is deleted (`Retain`).
 
 Pure.
 """
@@ -28,7 +28,7 @@ def beyond(
     """
     Why the claim may not have the share that was found for it, as a sentence, or empty.
 
-    `shares`: every ElasticGPU. `going`: bindings under way. `most`: bytes.
+    `shares`: all ElasticGPUs. `going`: bindings in progress. `most`: bytes.
     """
     held = {
         share.name: _memory(share.allocation.containers)

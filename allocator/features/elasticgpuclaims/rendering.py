@@ -1,5 +1,5 @@
 """
-The binding of a claim as it is written: an ElasticGPU that carries the share, made once, or moved while nobody uses it.
+The written form of a claim's binding: an ElasticGPU with the share, created once, and moved only while unused.
 
 The name is made from the claim's uid, so there is at most one, and a second attempt finds the first. Pure: rendering
 only.
@@ -22,19 +22,19 @@ from contract.scheduling import node_pin
 JSON = dict[str, Any]
 
 CLAIMED = PodRequest("claims", (FractionRequest(CONTAINER),))
-"""The request under which they are booked; the amounts are in their allocation."""
+"""The request under which shares are booked; the amounts are in their allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimBinding:
-    """Write this share for a claim. `share`: the ElasticGPU that moves; None makes one."""
+    """Write this share for a claim. `share`: the ElasticGPU to move; None creates one."""
 
     claim: Claim
     reclaim: str
     allocation: Allocation
     share: ElasticShare | None = None
     written: bool = False
-    """The API server has confirmed the write: if the object no longer exists, somebody deleted or changed it."""
+    """The API server has confirmed the write. If the object no longer exists, somebody deleted or changed it."""
 
     @property
     def moves(self) -> bool:

@@ -1,9 +1,8 @@
 """
-How much a claim asks for, and under which rules: the claim and its class, read together.
+The amounts that a claim requests and its rules: the claim and its class, read together.
 
-A claim counts memory in GiB where a pod's resource of the same name counts MiB: that is how every manifest of that
-system was written. The class may say otherwise. A "no" is a `Problem`, which names the field, what was found and what
-would work.
+A claim counts memory in GiB, but a pod's resource of the same name counts MiB, as in every manifest of that system. The
+class may set another unit. A refusal is a `Problem`, which contains the field, the value found and a value that works.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRe
 from contract.reasons.claims import ClaimReason
 
 CONTAINER = "claim"
-"""The name under which a claim's share is booked, where a pod has containers."""
+"""The name under which a claim's share is booked, in place of a container's."""
 GROUPS = (PROVISIONER, "elasticgpu.io", "elasticgpu.com")
 """Prefixes of the names of a claim's amounts."""
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
@@ -44,7 +43,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTerms:
-    """What a claim asks for, when it is bound, and what happens to its share when it is deleted."""
+    """What a claim requests, when it is bound, and what happens to its share when it is deleted."""
 
     request: PodRequest
     binding: str = IMMEDIATE
@@ -56,7 +55,7 @@ class _Wrong(Exception):
 
 
 def wanted(claim: Claim, found: GpuClass | None) -> ClaimTerms | Problem:
-    """Read a claim by its class, which is None if it does not exist."""
+    """Read a claim by the rules of its class; None if the class does not exist."""
     if claim.share_name and not claim.bound:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
         return Problem(ClaimReason.NAMES_ELASTIC_GPU, text)

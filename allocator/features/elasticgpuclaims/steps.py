@@ -21,7 +21,7 @@ from contract.reasons.claims import ClaimReason
 _PAUSE = 2.0
 """Seconds until a write that failed is tried again."""
 _PAUSE_REFUSED = 15.0
-"""The same, if the API server refused it."""
+"""Seconds until a write that the API server refused is tried again."""
 
 
 class ClaimSteps:
@@ -35,7 +35,7 @@ class ClaimSteps:
     # -- bindings -------------------------------------------------------------------------------------------------
 
     def written(self, bind: ClaimBinding) -> None:
-        """The ElasticGPU exists as it should; the watch will bring it."""
+        """The ElasticGPU is written as intended; the watch will bring it."""
         record = self._store.record(bind.claim)
         if record is not None:
             record.refusal = ""
@@ -43,8 +43,8 @@ class ClaimSteps:
 
     def not_written(self, bind: ClaimBinding, refused: Refused | None = None) -> EventRecord | None:
         """
-        It was not written, and will not be. If the API server refuses it, the Event about that; None if the last one
-        has the same message. The claim's status says it too, and so do the pods that name the claim.
+        The binding was not written and will not be. Returns the Event about a refusal by the API server; None if the
+        last Event has the same message. The claim's status and the pods that name the claim also show the message.
         """
         record = self._store.record(bind.claim)
         if self._bindings.failed(bind) and record is not None:
@@ -58,7 +58,7 @@ class ClaimSteps:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def take(self) -> list[Step]:
-        """What to write next, at most one step for each claim. `stepped` or `failed` takes in the outcome."""
+        """The next writes, at most one step for each claim. Pass each outcome to `stepped` or `failed`."""
         steps = list[Step | None]()
         for record in self._store.records():
             try:
@@ -83,7 +83,7 @@ class ClaimSteps:
         )
 
     def _of_share(self, record: ShareRecord) -> Step | None:
-        """Only for those that no claim's own step takes care of."""
+        """Only for those that no step of a claim handles."""
         share = record.share
         claim = self._store.claims.get(share.key)
         if share.allocation is None or record.paused is not None or share.claim_uid in self._bindings:
@@ -93,20 +93,20 @@ class ClaimSteps:
         return lifecycle.of_orphan(share, in_use=self._store.is_used(share.name))
 
     def stepped(self, step: Step, answer: Mapping[str, Any]) -> bool:
-        """A step was taken; `answer` is the object as it is now. True if that may help."""
+        """A step succeeded; `answer` is the current object. True if that may help a pod or a claim."""
         claim = self._claim_of(step)
         if claim is not None:
             claim.refusal = ""
         if isinstance(step, lifecycle.Delete):
             if "deletionTimestamp" not in (answer.get("metadata") or {}):
-                self.failed(step)  # it is deleted; nothing is repeated until the watch says so
+                self.failed(step)  # it is deleted; nothing is repeated until the watch shows it
             return self._store.put(objects.SHARES, answer, existing_only=True)
         return self._store.put(step.plural, answer, existing_only=True)
 
     def failed(self, step: Step, refused: Refused | None = None) -> EventRecord | None:
         """
-        A step was not taken; its object is looked at again a little later. If the API server refuses it, the Event on
-        its claim; None without a claim, or if the last one has the same message.
+        A step failed; its object is checked again a little later. Returns the Event on its claim if the API server
+        refused it; None without a claim, or if the last Event has the same message.
         """
         written, record = self._record_of(step), self._claim_of(step)
         if written is not None:
@@ -114,19 +114,19 @@ class ClaimSteps:
         return _refusal(record.claim, record, refused) if record is not None and refused is not None else None
 
     def _record_of(self, step: Step) -> Record | None:
-        """The record of the object that a step writes."""
+        """The record of the object that a step changes."""
         if isinstance(step, lifecycle.Patch) and step.plural == objects.CLAIMS:
             return self._store.claims.get(f"{step.namespace}/{step.name}")
         return self._store.shares.get(step.name)
 
     def _claim_of(self, step: Step) -> ClaimRecord | None:
-        """The record of the claim that a step is taken for."""
+        """The record of the claim for which a step is taken."""
         found = self._record_of(step)
         return self._store.claims.get(found.share.key) if isinstance(found, ShareRecord) else found
 
 
 def _refusal(claim: Claim, record: ClaimRecord | None, refused: Refused) -> EventRecord | None:
-    """The Event about a refused write; None if the last one has the same message. A deleted claim has no record."""
+    """The Event about a refused write; None if the last Event has the same message. A deleted claim has no record."""
     if record is not None:
         if record.refusal == refused.words:
             return None

@@ -1,9 +1,9 @@
 """
-What is kept of claims, classes and ElasticGPUs: one record for each, made and dropped as the watch says.
+The records of claims, classes and ElasticGPUs: one for each, created and dropped by watch events.
 
-Two lookups need no index of their own, since they follow from the objects: the ElasticGPU of a claim has a name made
-from the claim's uid, and an ElasticGPU names its claim. The share of an ElasticGPU is booked in the ledger here, where
-its record changes. Bindings under way are kept in `inflight`: one may outlive its claim. Must not: decide anything.
+Two lookups need no index: the name of a claim's ElasticGPU contains the claim's uid, and an ElasticGPU names its claim.
+The share of an ElasticGPU is booked in the ledger here, where its record changes. Bindings in progress are in
+`inflight`, because one may outlive its claim. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _ERROR = "internal error of gpufraction; the allocator's log has it"
 
 @dataclass(slots=True)
 class ShareRecord:
-    """An ElasticGPU and what is kept of it."""
+    """The record of an ElasticGPU."""
 
     share: ElasticShare
     paused: float | None = None
-    """Nothing is written for it until then, in seconds of the clock."""
+    """The time until which nothing is written for it, in seconds of the clock."""
 
     def resume(self, now: float) -> bool:
-        """End a pause that is over. True if there was one."""
+        """End the pause if its time has passed. True if it ended."""
         before = self.paused
         self.paused = _unless_over(before, now)
         return self.paused != before
@@ -46,19 +46,19 @@ class ShareRecord:
 
 @dataclass(slots=True)
 class ClaimRecord:
-    """A claim and what is kept of it. Times are in seconds of the clock."""
+    """The record of a claim. Times are in seconds of the clock."""
 
     claim: Claim
     pending: Status | None = None
     """Why it is not bound."""
     paused: float | None = None
-    """Nothing is written for it until then, and its binding is not tried."""
+    """The time until which nothing is written for it and its binding is not tried."""
     unbindable: float | None = None
-    """Its binding is not tried until then."""
+    """The time until which its binding is not tried."""
     refusal: str = ""
     """The API server's message in the last Event about a refused write, until a write succeeds."""
     round: int = 0
-    """The last round of the queue in which a pod that names it was tried, from 1; 0 for none."""
+    """The last round of the queue that tried a pod with this claim, from 1; 0 for none."""
 
     @property
     def may_bind(self) -> bool:
@@ -78,7 +78,7 @@ Record = ClaimRecord | ShareRecord
 
 class ClaimStore:
     """
-    The records by name. Only the store makes and drops them; `manager` and `steps` note in them what they decide.
+    The records by name. Only the store creates and drops them; `manager` and `steps` store their decisions in them.
     """
 
     def __init__(self, cache: Cache, bindings: InFlight, *, clock: Callable[[], float], faulted: Faulted) -> None:
@@ -111,7 +111,7 @@ class ClaimStore:
             self.take_in(plural, document)
 
     def take_in(self, plural: str, document: Mapping[str, Any]) -> bool:
-        """`put`, for an object of any shape. A share that cannot be booked closes its cards to new pods."""
+        """`put` for an object of any shape. If a share cannot be booked, its cards take no new pods."""
         key = _key(plural, document)
         try:
             helps = self.put(plural, document)
@@ -131,7 +131,7 @@ class ClaimStore:
         """
         An object is new or changed. True if that may help a pod or a claim.
 
-        `existing_only`: it is the answer to a write, so it counts only for an object that still has a record.
+        `existing_only`: the object is the answer to a write, so it counts only if it still has a record.
         """
         key = _key(plural, document)
         if existing_only and key not in self._tables[plural]:
@@ -183,7 +183,7 @@ class ClaimStore:
     # -- pauses -------------------------------------------------------------------------------------------------------
 
     def set_aside(self, record: Record) -> None:
-        """Call it while an internal error caused by an object is handled: the object is left alone for a while."""
+        """Pause writes for an object that caused an internal error. Call this in the error's handler."""
         if isinstance(record, ClaimRecord):
             fault = self._faulted("claim", record.claim.key)
             record.pending = Status(PENDING, ClaimReason.INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
@@ -199,7 +199,7 @@ class ClaimStore:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def records(self) -> Iterator[Record]:
-        """Those of claims, and then those of ElasticGPUs."""
+        """The records of claims, and then those of ElasticGPUs."""
         yield from self.claims.values()
         yield from self.shares.values()
 
@@ -226,7 +226,7 @@ class ClaimStore:
         return all(each.uuid in uuids for container in share.allocation.containers for each in container.shares)
 
     def counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-        """Claims by phase and reason, and ElasticGPUs that we made by phase, as their status says."""
+        """The number of claims by phase and reason, and of our ElasticGPUs by phase, as in their status."""
         claims = [record.claim.status for record in self.claims.values()]
         shares = [record.share.status for record in self.shares.values() if record.share.allocation is not None]
         return (

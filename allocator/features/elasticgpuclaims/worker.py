@@ -1,9 +1,9 @@
 """
 The thread that writes for claims, and the GPU objects alongside them.
 
-It runs in every replica and writes only in the leading one: the controller gives work to no other, and is asked again
-right before each write. GPU objects come last and in small numbers: a card's free part may change with every pod, and
-only the latest state is worth a write.
+It runs in every replica and writes only in the leading one: only that one gets work from the controller, and the worker
+checks again right before each write. GPU objects come last and in small numbers: a card's free part may change with
+every pod, and only the latest state is worth a write.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _LIST_EVERY = 600.0
 
 class Claims:
     """
-    Call `run` on a thread of its own. `woken` is set when there may be something to write.
+    Call `run` on a thread of its own. `woken` is set when there may be work.
 
-    `card_writes`: GPU objects written in a second, at most; 0 writes none. `timeout`: seconds for one write.
+    `card_writes`: the most GPU objects to write per second; 0 writes none. `timeout`: seconds for one write.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Claims:
         self._clock = clock
         self._card_writes = card_writes
         self._cards: dict[str, dict[str, JSON]] | None = None
-        """The present GPU objects, by node and by name, since they were listed in `_listed_in`."""
+        """The current GPU objects, by node and by name, since the list of `_listed_in`."""
         self._right: dict[str, NodeState | None] = {}
-        """The node's state for which its objects were found right."""
+        """The node's state for which its objects were last correct."""
         self._listed_in: int | None = None
         self._next_cards = self._list_again = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped."""
+        """Run until stopped."""
         while not stop.is_set():
             self._woken.wait(_AT_LEAST_EVERY)
             self._woken.clear()
@@ -115,9 +115,9 @@ class Claims:
 
     def write_cards(self) -> None:
         """
-        Bring the GPU objects up to date, so many of them as a second allows.
+        Update the GPU objects, at most as many as one second allows.
 
-        Only nodes whose state has changed since their objects were last found right are looked at.
+        Only nodes whose state has changed since their objects were last correct are compared.
         """
         decides, term = self._controller.deciding()
         if not decides or not self._card_writes:
@@ -143,7 +143,7 @@ class Claims:
     def _write_node(
         self, node: str, state: NodeState | None, known: dict[str, JSON], most: int, term: int | None
     ) -> int:
-        """Write the objects of one node's cards, so many at most; how many there were."""
+        """Write the objects of one node's cards, up to the limit. Returns how many were written."""
         wanted = cards.wanted([state] if state is not None else [], self._limits)
         number = 0
         for write in cards.writes(dict(known), wanted):

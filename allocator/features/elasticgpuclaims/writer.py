@@ -1,8 +1,8 @@
 """
-The writes of claims: ElasticGPUs made or moved, steps of their life, GPU objects.
+Writes for claims: it creates and moves ElasticGPUs, takes their next steps and writes GPU objects.
 
-Each outcome is one of few values. A binding whose answer was lost is unresolved, and is written again: the name is the
-claim's own and a patch names the version that it changes, so the second attempt finds the result of the first.
+Each outcome is one of a few values. A binding whose answer was lost is unresolved and is written again. Its name
+belongs to the claim and a patch names the version that it changes, so the second attempt finds the result of the first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def path(plural: str, namespace: str = "", name: str | None = None, sub: str | None = None) -> str:
-    """Where an object of the group lives."""
+    """The path of an object of the group."""
     return paths.path(objects.GROUP_VERSION, plural, namespace or None, name, sub)
 
 
@@ -62,18 +62,18 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
 
 
 def _still_there(kube: Kube, order: ClaimBinding, where: str, timeout: float) -> ClaimOutcome:
-    """The object of a binding that was written but not shown by the watch."""
+    """Look up the object of a binding that was written but that the watch does not show."""
     try:
         found = objects.share(kube.get(where, timeout=timeout))
     except KubeNotFound:
         return "failed"
     except KubeError:
-        return "succeeded"  # as it was when it was written
+        return "succeeded"  # unchanged since the write
     return "succeeded" if found.allocation is not None and found.allocation.id == order.allocation.id else "failed"
 
 
 def step(kube: Kube, order: Step, *, timeout: float) -> JSON | Refused | None:
-    """Take a step; the object as the API server answered it, `Refused` or None where the step was not taken."""
+    """Take a step. Returns the object of the API server's answer; `Refused` or None if the step failed."""
     try:
         if isinstance(order, Delete):
             return _delete(kube, order, timeout)
@@ -111,7 +111,7 @@ def _is_there(kube: Kube, order: Delete, timeout: float) -> bool:
 
 
 def card(kube: Kube, order: CardWrite, *, timeout: float) -> JSON | None:
-    """Write a GPU object; the object as it is now, None where it does not exist. Raises `KubeError`."""
+    """Write a GPU object. Returns the current object, or None if it does not exist. Raises `KubeError`."""
     where = path(objects.CARDS, name=order.name)
     try:
         match order.verb:

@@ -1,5 +1,5 @@
 """
-Estimates: when a waiting pod will probably start, from how long pods of the same owner ran.
+Estimates when a waiting pod will probably start, from the running times of pods of the same owner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def finished(pod: JSON) -> PodFinished | None:
-    """How long a finished pod held its share, if it says."""
+    """How long a finished pod held its share, if its status contains that."""
     status = pod.get("status")
     if not isinstance(status, Mapping) or status.get("phase") not in _ENDED:
         return None

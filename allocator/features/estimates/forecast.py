@@ -2,11 +2,11 @@
 Estimates when waiting pods will start: simulates the queue with the probable ends of the pods that hold shares.
 
 It makes several runs with different ends, drawn from the durations of similar pods, because the first of many pods
-probably ends sooner than a single one does. In each run, one pod of the queue after the other gets the node on which
-it fits first, as pods there end, and counts as running there from then on. If no estimate is possible, the result
-says why.
+probably ends sooner than a single one does. In each run, each pod of the queue in turn gets the node on which it fits
+first as pods there end, and counts as running there from then on. If no estimate is possible, the result gives the
+reason.
 
-A draw follows from the pod's uid, so the same question has the same answer. Pure.
+The draws depend only on the pod's uid, so the same input gives the same estimate. Pure.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 MOST_WAITING = 32
-"""Pods of the queue that are simulated; those behind them depend on too much."""
+"""The number of pods of the queue that are simulated. Estimates for later pods would be too uncertain."""
 _NODES = 32
-"""Nodes that are compared for one pod: those that lack least."""
+"""The number of nodes that are compared for one pod: those that lack the least."""
 
 
 DRAWS = 8
 """How often the queue is simulated."""
 SURE = 0.75
-"""The part of the draws in which the pod has started by the given time."""
+"""The fraction of the draws in which the pod has started by the estimated time."""
 
 
 class NoEstimate(StrEnum):
@@ -43,7 +43,7 @@ class NoEstimate(StrEnum):
     HISTORY = "history"
     """Too little is known of how long the pods on its cards run."""
     NO_ROOM = "no-room"
-    """No end of a pod makes room."""
+    """No pod's end makes room."""
     TOO_FAR = "too-far"
     """Too many pods are before it."""
     RULES = "rules"
@@ -52,7 +52,7 @@ class NoEstimate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod of the queue. `lasts`: seconds for which it may run, each as likely; none where that is unknown."""
+    """A pod of the queue. `lasts`: equally likely running times in seconds; empty if unknown."""
 
     uid: str
     key: str
@@ -64,7 +64,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The pod will probably have its share by then (seconds since 1970), since the pod `key` ends."""
+    """The pod will probably have its share by then (seconds since 1970), because the pod `key` ends."""
 
     by: float
     key: str
@@ -78,11 +78,11 @@ class _Node:
     state: NodeState
     holders: list[AllocatedPod]
     ends: dict[str, float]
-    """When each holder probably ends, if that is known."""
+    """When each holder probably ends, if known."""
     free: float
-    """The time from which the state holds."""
+    """The time of the state."""
     lacks: dict[SchedulingRequest, int | None]
-    """What the state lacks for each request, where that was asked."""
+    """What the state lacks for each request computed so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ def forecast(
     now: float,
 ) -> dict[str, Forecast]:
     """
-    The estimate for each pod of the queue, which is in its order, by uid.
+    The estimate for each pod by uid; the queue is in its order.
 
-    holders: all that hold shares, by node. left: for how many seconds one of them may go on, each as likely; none where
-    that is unknown.
+    holders: all holders of shares, by node. left: equally likely remaining times of a holder in seconds; empty if
+    unknown.
     """
     lacks: dict[str, dict[SchedulingRequest, int | None]] = {node.name: {} for node in nodes}
     lasts = {pod.uid: left(pod) for on in holders.values() for pod in on}
@@ -130,7 +130,7 @@ def forecast(
 
 
 def _chosen(uid: str, lasts: Sequence[float], draw: int) -> float | None:
-    """One of them, by the pod and the draw."""
+    """One of the values, chosen by the pod and the draw."""
     return lasts[zlib.crc32(f"{draw} {uid}".encode()) % len(lasts)] if lasts else None
 
 
@@ -166,8 +166,8 @@ def _lacks(node: _Node, ask: SchedulingRequest, limits: Limits) -> int | None:
 
 def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | None, *, fits: bool) -> _Start | bool:
     """
-    The first moment at which the pod fits on the node. True where it fits only after pods whose end is unknown, False
-    where it never does, or not before that time. fits: the node lacks nothing as it is.
+    The first moment at which the pod fits on the node. True if it fits only after pods whose end is unknown; False if
+    it never fits, or not before that time. fits: the node lacks nothing now.
     """
     known = sorted(
         (pod for pod in node.holders if pod.uid in node.ends), key=lambda each: (node.ends[each.uid], each.uid)
@@ -179,7 +179,7 @@ def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | Non
     room = _room(node, known, ask, limits)
     if not room:
         return before is None and len(known) < len(node.holders) and bool(_room(node, node.holders, ask, limits))
-    low, high = 0, len(known)  # it fits without this many of those that end first; room only grows with each of them
+    low, high = 0, len(known)  # it fits after this many ends, the earliest first; each end only adds room
     while low < high:
         middle = (low + high) // 2
         less = _room(node, known[:middle], ask, limits)
@@ -193,7 +193,7 @@ def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | Non
 def _room(
     node: _Node, gone: Sequence[AllocatedPod], ask: SchedulingRequest, limits: Limits
 ) -> tuple[ContainerAllocation, ...]:
-    """What the pod would get there without these pods; empty where it does not fit."""
+    """What the pod would get there without these pods; empty if it does not fit."""
     after = nodeinfo.unbooked(node.state, node.holders, gone)
     if node_reason(after, ask.needs) is not None or counting.shortage(after, ask) is not None:
         return ()
@@ -202,7 +202,7 @@ def _room(
 
 
 def _book(pod: Waiting, node: _Node, start: _Start, draw: int) -> None:
-    """The pod runs there from then on, and the pods that had to end have ended."""
+    """Place the pod there from then on, and end the pods that had to end."""
     after = nodeinfo.unbooked(node.state, node.holders, start.gone)
     gone = {each.uid for each in start.gone}
     demands = per_gpu(pod.ask.request, shares_of(start.containers))

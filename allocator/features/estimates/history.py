@@ -1,10 +1,10 @@
 """
-How long pods ran, by owner: the pods of a namespace whose names differ only in their generated parts.
+How long pods ran, by owner. Pods of a namespace have the same owner if only generated parts of their names differ.
 
-A controller's uid would not do, since each Job and each rollout has a new one. Invented names cost a namespace only its
-own history: families, samples and namespaces are bounded, and the least recently used goes first. It is only in memory;
-a new leader learns it from finished pods that still exist and from pods that end later. Pure: times are passed in. Not
-thread-safe: one owner calls it.
+A controller's uid does not work, because each Job and each rollout has a new one. A namespace with many invented names
+loses only its own history: families, samples and namespaces are bounded, and the least recently used is dropped first.
+The history is only in memory; a new leader learns it from finished pods that still exist and from pods that end later.
+Pure: times are passed in. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 
 NAMESPACES, FAMILIES, SAMPLES = 200, 32, 16
-"""The most of each: namespaces, families of a namespace, durations of a family."""
+"""The maximum numbers of namespaces, families of a namespace, and durations of a family."""
 LEAST_OF_FAMILY, LEAST_OF_NAMESPACE = 3, 8
-"""Durations that must be known before one is expected; more for a namespace, because its pods differ more."""
+"""Durations needed for an expectation; a namespace needs more, because its pods differ more."""
 _GENERATED = re.compile(r"(?:[-.](?:[0-9]+|[0-9a-f]{8,10}|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """What controllers add to a name: numbers, a template's hash, and random letters (Kubernetes leaves out vowels)."""
 
 
 def family_of(key: str) -> tuple[str, str]:
-    """The namespace and the name without what a controller added, of `namespace/name`."""
+    """The namespace of `namespace/name`, and the name without the controller's additions."""
     namespace, _, name = key.partition("/")
     return namespace, _GENERATED.sub("", name) or name
 
@@ -34,7 +34,7 @@ class DurationHistory:
         self._namespaces: OrderedDict[str, OrderedDict[str, deque[float]]] = OrderedDict()
 
     def ended(self, key: str, ran: float) -> None:
-        """The pod `namespace/name` ran for this long."""
+        """Record that the pod `namespace/name` ran for this long."""
         namespace, family = family_of(key)
         families = self._namespaces.setdefault(namespace, OrderedDict())
         samples = families.setdefault(family, deque(maxlen=SAMPLES))
@@ -48,8 +48,8 @@ class DurationHistory:
 
     def left(self, key: str, ran: float = 0.0) -> tuple[float, ...]:
         """
-        For how long a pod that has run for `ran` may go on, by similar pods: seconds, ascending, each as likely as the
-        others. Empty if too few similar pods have ended, or all of them sooner.
+        The remaining times of a pod that has run for `ran`, by similar pods: seconds, ascending, equally likely. Empty
+        if too few similar pods have ended, or all of them ended sooner.
         """
         namespace, family = family_of(key)
         families = self._namespaces.get(namespace)
@@ -62,7 +62,7 @@ class DurationHistory:
         return _left(everything, ran) if len(everything) >= LEAST_OF_NAMESPACE else ()
 
     def size(self) -> int:
-        """How many durations are kept."""
+        """The number of stored durations."""
         return sum(len(samples) for families in self._namespaces.values() for samples in families.values())
 
 

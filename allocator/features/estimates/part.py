@@ -1,6 +1,6 @@
 """
-The feature's part of the core: it learns from pods that end, gives out what a forecast needs, and adds the result to
-the reasons of pods that wait. The forecast itself is made without the lock.
+The feature's part of the core: it learns from pods that end, provides the input of a forecast, and adds the result to
+the reasons of waiting pods. The forecast itself runs without the lock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from contract.scheduling.filters import Limits
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _EVERY = 5.0
-"""Seconds between two looks at who holds a share."""
+"""Seconds between two checks of the holders of shares."""
 _MOST_SCORED = 1_000
-"""Pods whose first estimate is remembered, to be compared with the outcome."""
+"""The number of pods whose first estimate is kept for comparison with the outcome."""
 _MOST_ENDED = 4_096
 Outcome = Literal["by-then", "sooner", "later"]
-"""The outcome of an estimate; sooner: before half of the estimated time had passed."""
+"""The outcome of an estimate; sooner: before half of the estimated time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class ForecastQuestion:
-    """What a forecast is made of: frozen values."""
+    """The input of a forecast: frozen values."""
 
     nodes: tuple[NodeState, ...]
     holders: Mapping[str, tuple[AllocatedPod, ...]]
@@ -69,7 +69,7 @@ class ForecastQuestion:
     now: float
 
     def answer(self) -> Estimated:
-        """The forecast; called without the lock."""
+        """Compute the forecast. Call this without the lock."""
         found = forecast.forecast(
             self.nodes, self.holders, lambda pod: self.left.get(pod.uid, ()), self.queue, self.limits, self.now
         )
@@ -122,7 +122,7 @@ class EstimatesPart:
             self._finished.popitem(last=False)
 
     def _look(self, now: float) -> Iterable[Scored]:
-        """Which pods got a share, and whose shares ended."""
+        """Detect pods that got a share, and pods whose share ended."""
         if now < self._next:
             return ()
         self._next = now + _EVERY
@@ -155,7 +155,7 @@ class EstimatesPart:
     # -- asking ---------------------------------------------------------------------------------------------------
 
     def question(self) -> ForecastQuestion | None:
-        """What a forecast is made of now; None where nobody waits or another replica leads."""
+        """The current input of a forecast; None if no pod waits or another replica leads."""
         state, wall = self._state, self._wall()
         if not state.leadership.holds() or not len(state.queue):
             return None
@@ -215,7 +215,7 @@ def outcome(told: float, by: float, started: float) -> Outcome:
 
 
 def _differs(before: Forecast, found: Forecast, now: float) -> bool:
-    """Whether it is worth a write: a different answer, or a time that has passed or is off by more than a tenth."""
+    """Whether it is worth a write: its kind differs, or the time has passed or differs by more than a tenth."""
     if isinstance(before, Estimate) and isinstance(found, Estimate):
         off = abs(found.by - before.by)
         return now > words.rounded(before.by) or off > max(words.STEP, (before.by - now) / 10)

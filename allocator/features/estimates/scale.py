@@ -1,8 +1,8 @@
 """
 How much longer or shorter pods wait than simulated: learned from the outcome of earlier estimates.
 
-The simulation does not know later pods of a higher priority, nor the gaps that a later pod fills. Its error changes
-little from one day to the next, so the next estimate is scaled by it. Bounded; pure.
+The simulation does not include later pods of a higher priority, or gaps that a later pod fills. Its error changes
+little from day to day, so the next estimate is scaled by it. Bounded; pure.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 
 SURE = 0.75
-"""The part of the earlier pods that had started by the estimated time."""
+"""The fraction of the earlier pods that had started by the estimated time."""
 _SAMPLES = 64
 _LEAST = 8
-"""Outcomes that must be known before anything is scaled."""
+"""The number of outcomes needed before estimates are scaled."""
 _MOST = 100.0
 """The largest factor by which an estimate is lengthened or shortened."""
 _SHORT = 60.0
-"""Seconds below which a wait says nothing about the scale."""
+"""Shorter waits, in seconds, are ignored."""
 
 
 class Scale:
@@ -27,7 +27,7 @@ class Scale:
         self._ratios: deque[float] = deque(maxlen=_SAMPLES)
 
     def came(self, played: float, waited: float) -> None:
-        """A pod waited for this many seconds, and this many were simulated."""
+        """Record a pod's wait and its simulated wait, both in seconds."""
         ratio = max(waited, _SHORT) / max(played, _SHORT)
         self._ratios.append(min(_MOST, max(1 / _MOST, ratio)))
 

@@ -1,4 +1,4 @@
-"""Whether the conditions of waiting pods say when they will probably start."""
+"""Whether the conditions of waiting pods show when they will probably start."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from allocator.features.estimates.forecast import Estimate, Forecast, NoEstimate
 
 STEP = 300
-"""Times are rounded to five minutes: they are no more exact, and each new one is a write of the pod's condition."""
+"""Times are rounded to five minutes: estimates are not more exact, and each new time costs a write of the condition."""
 _WHY: Mapping[NoEstimate, str] = {
     NoEstimate.HISTORY: "too little is known of how long the pods on these GPUs run",
     NoEstimate.NO_ROOM: "the end of no single running pod makes room for it",
@@ -21,12 +21,12 @@ _WHY: Mapping[NoEstimate, str] = {
 
 
 def rounded(by: float) -> int:
-    """The time as it is shown."""
+    """The displayed form of the time."""
     return math.ceil(by / STEP) * STEP
 
 
 def said(found: Forecast, namespace: str, at: str) -> str:
-    """The words for a pod of this namespace. at: the time in words, for an estimate."""
+    """The text for a pod of this namespace. at: the displayed time of an estimate."""
     if isinstance(found, NoEstimate):
         return f"no estimate of its start: {_WHY[found]}"
     return f"probably starts {at} or sooner{_cause(found, namespace)}"

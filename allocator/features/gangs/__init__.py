@@ -1,5 +1,5 @@
 """
-Gangs: pods that ask to start together get their shares in one scheduling cycle, all of them or none.
+Gangs: pods that must start together get their shares in one scheduling cycle, all of them or none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
-Who is in which gang: the pods that wait, those that hold a share, and the plan of a gang that has begun.
+The members of each gang: the pods that wait, those that hold a share, and the plan of a gang that has begun.
 
-A gang has **begun** while one of its pods, which is not deleted, holds a share, or while a plan names a pod that still
-waits. The plan is on the first pod that was placed; here it outlives that pod until none of its pods waits.
+A gang has **begun** while one of its existing pods holds a share, or while a plan contains a pod that still waits. The
+plan is on the first placed pod. Here it is kept after that pod is deleted, until none of its pods waits.
 
-Filled from what the watch brings; it decides nothing. Not thread-safe: one owner calls it. Pure.
+Watch events fill it; it decides nothing. Not thread-safe: one owner calls it. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Plan = dict[str, Allocation | None]
 _ENDS_AFTER = 60.0
 """Seconds."""
 _FORMER = 16
-"""Remembered shares of pods that have left a gang, so that a replacement returns to them."""
+"""The number of remembered shares of pods that have left a gang, so that a replacement returns to them."""
 
 
 @dataclass(slots=True)
@@ -35,21 +35,21 @@ class Members:
     placed: dict[str, Allocation] = field(default_factory=dict)
     """Those with a share that are not deleted."""
     plans: dict[str, str] = field(default_factory=dict)
-    """Plans as text, by the pod that had them."""
+    """Plans as text, by the pod that has or had them."""
     former: deque[Allocation] = field(default_factory=lambda: deque(maxlen=_FORMER))
-    """Shares of pods that have left it while it ran."""
+    """Shares of pods that left the gang while it ran."""
     version: int = 0
     """How often its pods have changed."""
     alone_since: float | None = None
-    """Since when its leader has waited without any other pod."""
+    """The time since which its leader has waited without any other pod."""
     _read: dict[str, Plan] = field(default_factory=dict)
 
     def has_begun(self) -> bool:
-        """Whether one of its pods has its share, or is about to get it by a plan."""
+        """Whether one of its pods has a share, or is about to get one by a plan."""
         return bool(self.placed) or next(self.planned(), None) is not None
 
     def planned(self) -> Iterator[tuple[str, Allocation | None]]:
-        """The pods that wait and are in a plan, each with its share."""
+        """The waiting pods that are in a plan, each with its share."""
         if not self.plans:
             return
         for pod, text in self.plans.items():
@@ -88,12 +88,12 @@ class GangIndex:
         self._of: dict[str, GangKey] = {}
         """The gang of each pod that is in one."""
         self.open: dict[GangKey, None] = {}
-        """Those with a plan and with pods that wait."""
+        """Gangs with a plan and with waiting pods."""
         self._ended: dict[GangKey, float | None] = {}
-        """Those with a plan on a pod that no longer has a share, or without pods, and since when; None: not noted."""
+        """Gangs without pods, or with a plan on a pod that has no share any more, and since when; None: not noted."""
 
     def of(self, key: GangKey) -> Members | None:
-        """The pods of a gang; None where it has none."""
+        """The pods of a gang; None if it has none."""
         return self._gangs.get(key)
 
     def key_of(self, uid: str) -> GangKey | None:
@@ -101,7 +101,7 @@ class GangIndex:
         return self._of.get(uid)
 
     def counts(self) -> tuple[int, int]:
-        """How many gangs wait as a whole, and how many have begun."""
+        """The number of gangs that wait as a whole, and of gangs that have begun."""
         begun = sum(bool(each.placed) for each in self._gangs.values())
         return sum(bool(each.waiting and not each.placed) for each in self._gangs.values()), begun
 
@@ -130,7 +130,7 @@ class GangIndex:
         self._settle(key, members)
 
     def drop(self, uid: str) -> None:
-        """A pod is no longer in any gang."""
+        """Remove a pod from its gang."""
         key = self._of.pop(uid, None)
         members = self._gangs.get(key) if key is not None else None
         if key is None or members is None:
@@ -157,8 +157,8 @@ class GangIndex:
 
     def prune(self, now: float) -> None:
         """
-        Forget plans for which no pod waits, and gangs without pods, after a while: a list may bring the ended pod with
-        the plan before the pods that wait.
+        Forget plans for which no pod waits, and gangs without pods, after a while: a list may contain the ended pod
+        with the plan before the waiting pods.
         """
         for key, since in tuple(self._ended.items()):
             if since is None:

@@ -1,14 +1,14 @@
 """
-The feature's part of the core: which pods of a gang get which shares, and when.
+The feature's part of the core: it decides which pods of a gang get which shares, and when.
 
     waiting ──all of the first so many fit──▶ opening ──the first pod's write took effect──▶ begun
        ▲                                         │
        └──────────it did not take effect─────────┘
 
 While a gang is opening, all its shares are assumed, and only the first pod is written, with the plan for all of them.
-If that write fails, nothing has started. Once it took effect, the gang has begun: this replica or the next leader
-writes the others by the plan before it decides anything else. A pod of a begun gang that is in no plan (it was created
-later, or in place of another) is placed by itself, preferably on the cards that a pod of its gang had.
+If that write fails, nothing has started. Once it takes effect, the gang has begun: this replica or the next leader
+writes the others by the plan before it decides anything else. A pod of a begun gang that is in no plan (it is new, or a
+replacement) is placed by itself, preferably on the cards that a pod of its gang had.
 
 Pure; the shell holds the lock.
 """
@@ -44,20 +44,20 @@ from contract.reasons.pods import PodEventReason, PodReason
 
 _NOTHING_HELPS = frozenset[NodeCode]()
 _MOST_REFUSED = 5
-"""Writes of one pod of a begun gang that fail in a row until it gives its share back."""
+"""After so many failed writes in a row, a pod of a begun gang gives its share back."""
 _STARTING = GangWaits(PodReason.GANG_INCOMPLETE, "", _NOTHING_HELPS)
-"""The answer for a further pod of a gang that is opening: it is tried again in a moment."""
+"""The answer for another pod of a gang that is opening: it is tried again in a moment."""
 _MOST_HELD = 64
 """The most nodes that are reserved for one starving gang."""
 _LEADS_ALONE_AFTER = 30.0
-"""Seconds for which the leader of a LeaderWorkerSet waits for workers that are not created."""
+"""Seconds for which the leader of a LeaderWorkerSet waits for its workers to be created."""
 _SHAPES = 4096
-"""The most different gangs that do not fit and are remembered in one round."""
+"""The most gangs that do not fit and are remembered in one round."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Why a gang waits, for all its pods. `version`: the version of `Members` that it is about."""
+    """Why a gang waits, for all its pods. `version`: the version of `Members` for which this holds."""
 
     version: int
     waits: GangWaits
@@ -65,7 +65,7 @@ class _Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The pods of a gang that start together, and what decides about each; `state`: what this was read from."""
+    """The pods of a gang that start together, and the input of the decision for each; `state`: its source."""
 
     state: tuple[int, int, int]
     first: list[QueuedPodInfo]
@@ -88,7 +88,7 @@ class _First:
 
 def _minimum(queued: Sequence[QueuedPodInfo], members: Members, now: float) -> int:
     """
-    How many start together: the largest number that a pod of the gang gives.
+    How many pods start together: the largest number that a pod of the gang requests.
 
     The leader of a LeaderWorkerSet starts alone once it has waited for a while without any other pod of its group: with
     `startupPolicy: LeaderReady` none is created before it runs.
@@ -122,25 +122,25 @@ class GangScheduling:
         self._looks: dict[GangKey, _Look] = {}
         """The gangs that this round has not tried yet."""
         self._short: dict[tuple[Hashable, ...], FellShort] = {}
-        """In this round: what does not fit, by what decides about it."""
+        """The results of this round that do not fit, by the input of the decision."""
         self._opening: dict[str, tuple[Binding, ...]] = {}
-        """By the pod that is written first: the others, which are not given out yet."""
+        """The other pods, which are not written yet, by the pod that is written first."""
         self._starting: set[GangKey] = set()
         """The gangs that are opening."""
         self._assumed: dict[str, str] = {}
         """Shares that are assumed for pods which are not written yet: the allocation's id by the pod's uid."""
         self._refused: dict[str, int] = {}
-        """How often in a row the write of a pod of a begun gang has failed."""
+        """The number of failed writes in a row, for each pod of a begun gang."""
         self._trial: Trial | None = None
         self._trial_at = -1
-        """The value of `Cache.changes` that the trial knows."""
+        """The value of `Cache.changes` that the trial includes."""
 
     def part(self) -> FeaturePart:
         """What it adds to the core."""
         return FeaturePart(gangs=self, ticks={TickPhase.UPKEEP: self._tick})
 
     def counts(self) -> tuple[int, int]:
-        """How many gangs wait as a whole, and how many have begun."""
+        """The number of gangs that wait as a whole, and of gangs that have begun."""
         return self._index.counts()
 
     # -- what the watches bring -----------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class GangScheduling:
                 yield from members.planned()
 
     def due(self, now: float) -> Iterator[tuple[QueuedPodInfo, Allocation]]:
-        """The pods of begun gangs to write now, by their plans; the caller assumes each share."""
+        """The pods of begun gangs to write now, by their plans. The caller assumes each share."""
         for uid, planned in list(self._planned()):
             entry = self._queue.pod(uid)
             if entry is None or entry.foreign or not self._records.is_schedulable(uid, now):
@@ -199,19 +199,19 @@ class GangScheduling:
                 self._faults.leave_alone("gang", entry)
                 continue
             if found is None:
-                self._refused[uid] = _MOST_REFUSED  # it waits as any other pod does
+                self._refused[uid] = _MOST_REFUSED  # it waits like any other pod
             else:
                 self._assumed[uid] = found.id
                 yield entry, found
 
     def _by_plan(self, entry: QueuedPodInfo, planned: Allocation | None) -> Allocation | None:
-        """The share that is assumed for the pod, or else that of the plan, or else any; None where nothing fits."""
+        """The share that is assumed for the pod, or else that of the plan, or else any; None if nothing fits."""
         identity = self._assumed.get(entry.uid) or (planned.id if planned is not None else "")
         held = self._cache.ledger.holding(identity)
         if held is not None and pods.is_granted(entry.ask.request, held.allocation):
             return held.allocation
         if held is not None:
-            self._cache.forget(held.key)  # the pod asks for something else now
+            self._cache.forget(held.key)  # the pod's request has changed
         if planned is not None and pods.is_granted(entry.ask.request, planned):
             found = self._again(entry, planned)
             if found is not None:
@@ -222,7 +222,7 @@ class GangScheduling:
         return None
 
     def _again(self, entry: QueuedPodInfo, former: Allocation) -> Placement | None:
-        """The pod on the cards of this allocation; None where they do not take it."""
+        """The pod on the cards of this allocation; None if they have no room for it."""
         node = self._cache.snapshot.get(former.node)
         cards = {each.container: tuple(share.uuid for share in each.shares) for each in former.containers}
         if node is None or former.claim or cards.keys() != {each.container for each in entry.ask.request.containers}:
@@ -243,7 +243,7 @@ class GangScheduling:
     def place(
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
     ) -> Together | Allocation | GangWaits | None:
-        """The shares of the whole gang of this pod, or of this pod alone, or why it waits; None: it is placed alone."""
+        """The shares of the pod's whole gang, or of this pod alone, or why it waits; None: it is placed alone."""
         members = self._whole(entry)
         if members is None or entry.gang is None:
             return self._former(entry)
@@ -253,7 +253,7 @@ class GangScheduling:
         return self._decide(entry.gang, members, first.pods, shape)
 
     def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
-        """Why the pod's gang waits, if that was found in this round for it or for an equal one."""
+        """Why the pod's gang waits, if this round already has the answer for it or for an equal one."""
         members = self._whole(entry)
         if members is None or entry.gang is None:
             return None
@@ -269,7 +269,7 @@ class GangScheduling:
         return found
 
     def _whole(self, entry: QueuedPodInfo) -> Members | None:
-        """The pods of the pod's gang, where it has not begun."""
+        """The pods of the pod's gang, if it has not begun."""
         key = entry.gang.key if entry.gang is not None else None
         members = self._index.of(key) if key is not None else None
         return None if members is None or members.has_begun() else members
@@ -291,7 +291,7 @@ class GangScheduling:
         return self._short_of(gang, look.first, short) if short is not None else None
 
     def _former(self, entry: QueuedPodInfo) -> Allocation | None:
-        """The cards that a pod of the gang had, for its replacement."""
+        """The cards that a pod of the gang had, for that pod's replacement."""
         members = self._index.of(entry.gang.key) if entry.gang is not None else None
         for former in members.former if members is not None else ():
             found = self._again(entry, former)
@@ -335,10 +335,10 @@ class GangScheduling:
 
     def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
         """
-        The nodes that take the pod's gang soonest, once their holders end; None if it is placed by itself.
+        The nodes on which the pod's gang fits soonest, once their holders end; None if it is placed by itself.
 
-        As for one pod, what pods of its own namespace hold does not count as given back; if the gang has no room
-        otherwise, nodes are reserved against its own namespace only.
+        As for one pod, shares of its own namespace's pods do not count as released. If the gang has no room otherwise,
+        nodes are reserved against its own namespace only.
         """
         members = self._whole(entry)
         if members is None or entry.gang is None:
@@ -361,7 +361,7 @@ class GangScheduling:
         return ()
 
     def _soonest(self, first: Sequence[QueuedPodInfo], staying: Staying) -> list[str]:
-        """The fewest of the nodes that lack least on which all of these pods would fit if the nodes were left."""
+        """The smallest set of nodes that lack the least on which all of these pods would fit if they were empty."""
         limits, asks = self._cache.engine.limits, {each.ask for each in first}
         kept = {one.node for one in self._cache.reservations}
         lacking = []
@@ -426,8 +426,8 @@ class GangScheduling:
 
     def keeps(self, binding: Binding) -> bool:
         """
-        A binding did not take effect and its pod still exists: whether its share stays assumed for another try. If it
-        was the first of a gang, all shares of the gang go back: nothing has started.
+        A binding failed and its pod still exists. Returns whether its share stays assumed for another try. If it was
+        the first of a gang, all shares of the gang are released: nothing has started.
         """
         uid = binding.pod.uid
         if uid in self._opening or uid not in self._assumed:
@@ -441,7 +441,7 @@ class GangScheduling:
         return False
 
     def failed(self, binding: Binding) -> None:
-        """A binding did not take effect, and its share is given back."""
+        """A binding failed, and its share is released."""
         self._assumed.pop(binding.pod.uid, None)
         self._end_opening(binding.pod.uid, keep=False)
 
@@ -459,7 +459,7 @@ class GangScheduling:
             self._trigger.requeue_helped()
 
     def _tick(self, now: float) -> tuple[()]:
-        """A replica that may no longer decide holds nothing for pods that it has not written."""
+        """This replica may no longer decide: release the shares of pods that it has not written."""
         self._index.prune(now)
         if self._trial is not None:
             self._trial.rest()

@@ -27,7 +27,7 @@ _ORDINALS = (
 
 
 def ordinal(number: int) -> str:
-    """The number as a place in an order: `eighth`, `23rd`."""
+    """The number as an ordinal: `eighth`, `23rd`."""
     if number <= len(_ORDINALS):
         return _ORDINALS[number - 1]
     ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
@@ -35,14 +35,14 @@ def ordinal(number: int) -> str:
 
 
 def falls_short(gang: Membership, pod: QueuedPodInfo, minimum: int, found: FellShort, dialects: Dialects) -> str:
-    """For a gang that does not fit; `pod` is the one without room."""
+    """The message for a gang that does not fit; `pod` is the one without room."""
     why = messages.why(found.decision, pod.ask.request, "", dialects)
     name = pod.key.split("/", 1)[1]
     return f"{gang.shown}: {found.placed} of {minimum} members fit; the {ordinal(found.placed + 1)} ({name}): {why}"
 
 
 def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, parked: int, busy: int) -> str:
-    """For a gang of which too few pods can be placed, with what keeps the others."""
+    """The message for a gang with too few pods that can be placed, with the reasons of the others."""
     kept = [
         text
         for number, text in (
@@ -59,7 +59,7 @@ def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, park
 
 
 def lost(gang: Membership | None) -> str:
-    """For a pod whose share went back although its gang has begun."""
+    """The message for a pod whose share was released although its gang has begun."""
     shown = gang.shown if gang is not None else "its gang"
     return (
         f"{shown} has begun, but the API server does not store the placement of this pod. Its share was released; the "

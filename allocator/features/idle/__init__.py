@@ -1,5 +1,5 @@
 """
-Idle shares: pods that compute nothing give way for pods that wait, where they or their namespaces agreed to it.
+Idle shares: pods that compute nothing make room for waiting pods if they or their namespaces agreed to it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """
-Idle pods that are evicted for a waiting pod: warned first, and evicted only if they are still idle.
+Evicts idle pods for a waiting pod: warns them first, and evicts them only if they are still idle.
 
     planned ──warned──▶ grace ──idle all the time, and the agent reported so since──▶ evicted
        │                  │
        └──────────────────┴── one of them computes or ends, or the waiting pod needs no room any more ──▶ withdrawn
 
-Nothing is kept free meanwhile, because nothing was released: the plan is made again before a pod is evicted.
+No room is reserved meanwhile, because none was released. The plan is made again before a pod is evicted.
 
 A warning belongs to the pod and not to the plan. If a plan is withdrawn and another one names the same pod soon after,
-the pod is not warned twice. The warning ends once the pod has computed, even briefly, or some time after its grace: no
-pod is evicted hours after a warning that had no effect. All of this is only in memory, so a new leader warns again.
+the pod is not warned twice. The warning expires once the pod has computed, even briefly, or some time after its grace
+period: no pod is evicted hours after a warning. All of this is only in memory, so a new leader warns again.
 
 Pure: time is passed in.
 """
@@ -32,29 +32,29 @@ IDLE = EvictionCause(
     event=PodEventReason.GAVE_WAY,
 )
 MOST = 16
-"""Waiting pods for which idle ones are warned at a time."""
+"""The number of waiting pods for which idle pods are warned at a time."""
 STANDS = 600.0
-"""Seconds after its grace for which a warning counts."""
+"""Seconds for which a warning counts after its grace period."""
 _LATE = 900.0
-"""Seconds after its grace after which a plan is withdrawn because the agent does not say that its victims are idle."""
+"""Seconds after the grace period until a plan is withdrawn if the agent does not report its victims as idle."""
 
 
 class GivingWay:
-    """The warnings, and the plans that wait for them. Not thread-safe: one owner calls it."""
+    """The warnings, and the plans that wait for them. Not thread-safe: one owner uses it."""
 
     def __init__(self, grace: float, since: Callable[[AllocatedPod], int | None]) -> None:
         """
-        `grace`: seconds between a pod's warning and its eviction. `since`: since when a pod is idle by its node's
-        clock, None where it is not; a pod that has computed in between has another one.
+        `grace`: seconds between a pod's warning and its eviction. `since`: the time since which a pod is idle, by its
+        node's clock; None if it is not. It changes when the pod computes in between.
         """
         self.grace = grace
         self._since = since
         self.plans: dict[str, OngoingPreemption] = {}
-        """By the uid of the pod that needs room, in the order in which they were made."""
+        """Plans by the uid of the pod that needs room, in the order of creation."""
         self._warned: dict[str, tuple[float, int | None]] = {}
-        """When a pod was warned, and since when it was idle, by uid."""
+        """When each pod was warned, and since when it was idle, by uid."""
         self._to_warn: dict[str, tuple[AllocatedPod, ...]] = {}
-        """The victims of each plan that must still be warned, by the uid of its pod."""
+        """The victims of each plan that are not warned yet, by the uid of its pod."""
 
     def may_plan(self, uid: str) -> bool:
         """Whether idle pods may be looked for on behalf of this pod."""
@@ -73,31 +73,31 @@ class GivingWay:
         return (victim for each in self.plans.values() for victim in each.plan.victims)
 
     def take_warnings(self) -> list[tuple[OngoingPreemption, tuple[AllocatedPod, ...]]]:
-        """Who is to be warned now, plan by plan, each once."""
+        """The pods to warn now, plan by plan, each once."""
         found, self._to_warn = self._to_warn, {}
         return [(self.plans[uid], victims) for uid, victims in found.items()]
 
     def warned(self, pod: AllocatedPod, now: float) -> float | None:
-        """When the pod was warned; None where no warning counts any more."""
+        """When the pod was warned; None if no warning counts any more."""
         at, since = self._warned.get(pod.uid, (float("-inf"), None))
         return at if now - at <= self.grace + STANDS and since is not None and since == self._since(pod) else None
 
     def note(self, pod: AllocatedPod, now: float) -> None:
-        """The pod has its warning."""
+        """The pod is warned."""
         self._warned[pod.uid] = (now, self._since(pod))
 
     def over(self, uid: str) -> None:
-        """The pod that needed room is placed or deleted, or the plan is carried out or withdrawn."""
+        """Drop the plan: its pod is placed or deleted, or the plan is carried out or withdrawn."""
         self.plans.pop(uid, None)
         self._to_warn.pop(uid, None)
 
     def of(self, victim: str) -> OngoingPreemption | None:
-        """The plan that names this victim."""
+        """The plan that contains this victim."""
         return next((each for each in self.plans.values() if victim in _uids(each)), None)
 
     def retain(self, still_idle: Callable[[AllocatedPod], bool], now: float) -> list[OngoingPreemption]:
         """
-        Withdraw the plans of which a victim has computed or is deleted, or whose agent is silent; returns them.
+        Withdraw and return the plans with a victim that has computed or is deleted, or whose agent is silent.
 
         Such victims are warned again before another plan evicts them.
         """
@@ -115,7 +115,7 @@ class GivingWay:
         return withdrawn
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Warnings of these pods no longer count."""
+        """Drop the warnings of these pods."""
         for uid in uids:
             self._warned.pop(uid, None)
 
@@ -126,7 +126,7 @@ class GivingWay:
         self._to_warn.clear()
 
     def ripe(self, confirmed: Callable[[AllocatedPod, float], bool], now: float) -> list[OngoingPreemption]:
-        """The plans all of whose victims have had their grace, and are `confirmed` to be idle since their warning."""
+        """The plans whose victims' grace periods are over, with all victims `confirmed` idle since their warning."""
 
         def had(victim: AllocatedPod) -> bool:
             at = self.warned(victim, now)

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: which pods are idle for longer than they agreed to, and how they give way.
+The feature's part of the core: it finds pods that are idle for longer than agreed, and evicts them when needed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from contract.scheduling import consent
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _EVERY = 5.0
-"""Seconds between two looks at all pods that agents call idle."""
+"""Seconds between two checks of all pods that agents report as idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsentsListed:
-    """After how many seconds idle pods without an annotation give way, by namespace. All namespaces that say so."""
+    """Seconds after which idle pods without an annotation may be evicted, for all namespaces with a value."""
 
     namespaces: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class IdleWarning:
-    """The warning of a pod before this eviction."""
+    """Warn a pod before this eviction."""
 
     eviction: Eviction
     message: str
@@ -51,7 +51,7 @@ class WarnIdlePods:
 
 
 WarningOutcome = Literal["warned", "gone", "budget", "failed"]
-"""The result of a warning; it is not given if the eviction would not be allowed now."""
+"""The result of a warning. None is sent if the eviction would not be allowed now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class IdlePodWarned:
 
 
 class IdlePods:
-    """The idle pods. Those that consented to eviction are warned, and evicted after their grace period."""
+    """The idle pods. It warns those that consented to eviction, and evicts them after their grace period."""
 
     def __init__(self, core: Core, settings: IdleSettings) -> None:
         state = core.state
@@ -93,7 +93,7 @@ class IdlePods:
         )
 
     def counts(self) -> tuple[int, int]:
-        """How many pods are idle: those that consented to eviction, and the others."""
+        """The number of idle pods: those that consented to eviction, and the others."""
         pods = (pod for node, uid in self._idle.listed() if (pod := self._sharers.get(uid)) and pod.node == node)
         consents = [self._consent(pod) > 0 for pod in pods]
         return sum(consents), len(consents) - sum(consents)
@@ -104,11 +104,11 @@ class IdlePods:
         self._agreed = event.namespaces
 
     def _consent(self, pod: AllocatedPod) -> int:
-        """Seconds after which the idle pod gives way; 0 where it does not."""
+        """Seconds after which the idle pod may be evicted; 0 for never."""
         return consent.agreed(pod.idle_after, self._agreed.get(pod.key.split("/", 1)[0]))
 
     def _is_due(self, victim: AllocatedPod, now: float) -> bool:
-        """Whether the pod still holds its share, and its consent to eviction applies by now."""
+        """Whether the pod still holds its share and its consent to eviction applies now."""
         pod = self._sharers.get(victim.uid)
         if pod is None or pod.ending is not None or pod.node != victim.node:
             return False
@@ -117,8 +117,8 @@ class IdlePods:
 
     def _candidates(self) -> Candidates:
         """
-        Those that have agreed to give way by now and were not warned yet. They are looked up every few seconds, because
-        this reads everything that agents list.
+        The pods whose consent applies now and that were not warned yet. They are collected every few seconds only,
+        because this reads everything that agents list.
         """
         now = self._clock()
         if not len(self._queue):
@@ -135,8 +135,8 @@ class IdlePods:
 
     def _begin(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
         """
-        The victims must be warned; no pod is evicted yet. Without victims the pod waits for shares that are released
-        anyway, such as by another pod's plan.
+        The victims must be warned; no pod is evicted yet. Without victims the pod waits for shares that are being
+        released anyway, for example by another pod's plan.
         """
         now = self._clock()
         if not plan.victims:
@@ -147,7 +147,7 @@ class IdlePods:
         return []
 
     def _warnings(self, now: float) -> list[WarnIdlePods]:
-        """The idle pods that are to be warned, each once."""
+        """The idle pods to warn, each once."""
         to_warn = self._giving_way.take_warnings() if self._leadership.holds() else []
         return [
             WarnIdlePods(tuple(IdleWarning(plan.eviction(pod), self._warning(pod, now)) for pod in victims))
@@ -193,7 +193,7 @@ class IdlePods:
 
     def _overdue(self) -> list[Eviction]:
         """
-        The victims after their grace period: for one pod, by a plan that is made again over the warned pods.
+        The victims after their grace period, for one pod, by a new plan over the warned pods.
         """
         now = self._clock()
         if not self._leadership.holds() or self._trigger.requeued:
@@ -215,7 +215,7 @@ class IdlePods:
         return []
 
     def _withdraw(self, now: float) -> tuple[()]:
-        """Drop the plans for pods that are placed or deleted, and those with victims that compute again."""
+        """Drop the plans for placed or deleted pods, and those with victims that compute again."""
         if not self._leadership.holds():
             for plan in tuple(self._kind.plans.values()):
                 self._over(plan)

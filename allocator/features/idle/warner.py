@@ -1,5 +1,5 @@
 """
-Warnings of idle pods, written.
+Writes the warnings of idle pods.
 
 A disruption budget may refuse the eviction of any victim of a plan. So all evictions are tried first as a dry run, and
 no pod is warned for a plan that cannot be carried out.
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Warner:
-    """Calls the API server. `counted`: called with the outcome of each warning."""
+    """Calls the API server. It calls `counted` with the outcome of each warning."""
 
     def __init__(
         self, kube: Kube, controller: Controller, *, counted: Callable[[str], None], faulted: Faulted = surfaced
@@ -35,7 +35,7 @@ class Warner:
         self._faulted = faulted
 
     def warn(self, plan: WarnIdlePods) -> None:
-        """Warn the victims of one plan that they are evicted soon."""
+        """Warn the victims of one plan that they will be evicted soon."""
         for warning in plan.warnings:
             granted = ask(self._kube, warning.eviction, self._faulted, dry_run=True)
             if granted != "evicted":

@@ -29,7 +29,7 @@ AnswerOutcome = Literal["succeeded", "failed", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """What the check says. `again_after`: whole seconds until Kueue may try again."""
+    """The state of the check. `again_after`: whole seconds until Kueue may try again."""
 
     state: str
     message: str
@@ -37,8 +37,7 @@ class CheckAnswer:
 
 
 def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int, dialects: Dialects = DIALECTS) -> CheckAnswer:
-    """The answer. `rejects`: whether a Workload that no GPU could ever serve is rejected, rather than tried again
-    later."""
+    """The answer. `rejects`: whether a Workload that no GPU could ever serve is rejected instead of retried later."""
     match verdict:
         case Fits(0):
             return CheckAnswer(READY, "no pod of the Workload requests a GPU share")
@@ -89,7 +88,7 @@ def write(
 
 
 def activate(kube: Kube, version: str, check: JSON, *, now: str, timeout: float) -> bool:
-    """Write that we answer an AdmissionCheck. False if it failed; the watch brings the check again."""
+    """Write on an AdmissionCheck that we answer it. False if the write failed; the watch brings the check again."""
     name = str((check.get("metadata") or {}).get("name", ""))
     where = paths.path(f"{GROUP}/{version}", CHECKS, None, name, "status")
     try:

@@ -1,5 +1,5 @@
 """
-Which Workloads wait for our answer, and which were answered Ready but have no shares yet.
+The Workloads that wait for our answer, and those that were answered Ready but have no shares yet.
 
         quota reserved, our check Pending             judged: all fit
     ──▶ DUE ────────────────────────────────────────────▶ ASSUMED ──▶ out: all pods have shares, the Workload was
@@ -7,8 +7,8 @@ Which Workloads wait for our answer, and which were answered Ready but have no s
          └──▶ Retry, and Kueue evicts it                                   time is over
 
 Between the answer Ready and the pods' shares, nothing in the cluster shows that the room is promised. So it is counted
-for that time; otherwise two Workloads would be started for the same room. Every replica follows this, including the
-leader's answers, so a new leader knows them. Pure: times are passed in; not thread-safe.
+for that time; otherwise two Workloads would start for the same room. Every replica tracks this, including the leader's
+answers, so a new leader has them. Pure: times are passed in; not thread-safe.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JSON = dict[str, Any]
 _AGAIN = 60.0
 """Seconds after which a Workload that could not be judged is tried again."""
 _MOST_ARRIVED = 100_000
-"""Shares that are remembered while a Workload is assumed."""
+"""The number of shares that are remembered while a Workload is assumed."""
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ class AssumedWorkload:
     workload: Workload
     until: float
     gang: Gang | None = None
-    """None if it has not been read here."""
+    """None if it was not read here."""
     arrived: dict[str, set[str]] = field(default_factory=dict)
     """The allocations in its namespace since then, by the text of the request."""
     is_in_doubt: bool = False
     """Whether a write of the answer at this version had an unknown outcome: it may have taken effect."""
 
     def left(self) -> Gang | None:
-        """Its pods that have no share yet; None if all of them have, or none asks for one."""
+        """Its pods that have no share yet; None if all of them have one, or none requests one."""
         if self.gang is None:
             return None
         arrived = {request: len(found) for request, found in self.arrived.items()}
@@ -69,26 +69,26 @@ class AssumedWorkload:
 
 
 class FitChecks:
-    """What the watches of Kueue's objects brought that an answer depends on."""
+    """The state of Kueue's objects on which answers depend, from the watches."""
 
     def __init__(self, *, hold: float, age_of: Callable[[str], float]) -> None:
-        """`hold`: seconds for which what was judged Ready is counted. `age_of`: seconds since a time (RFC 3339)."""
+        """`hold`: seconds for which a Workload judged Ready counts. `age_of`: seconds since a time (RFC 3339)."""
         self._hold = hold
         self._age_of = age_of
         self._checks: dict[str, JSON] = {}
         self.flavors: dict[str, Flavor] = {}
-        """To others it is for reading."""
+        """Other parts only read it."""
         self._workloads: dict[str, Workload] = {}
         self._assumed: dict[str, AssumedWorkload] = {}
         self._answered: dict[str, str] = {}
         """The version at which a Workload was answered, until the watch shows a later one."""
         self._pausing: dict[str, tuple[str, float]] = {}
-        """The version at which a Workload was set aside, and until when."""
+        """The version at which a Workload was deferred, and until when."""
 
     # -- what the watches bring -----------------------------------------------------------------------------------
 
     def listed(self, plural: str, keys: Iterable[str]) -> None:
-        """These are all objects of a kind that exist."""
+        """Replace all objects of a kind by these."""
         for key in self._known(plural) - set(keys):
             self._forget(plural, key)
 
@@ -138,12 +138,12 @@ class FitChecks:
             self._workloads[key] = found
             self._count_answered(found, found.of(self._checks), now)
             return
-        # It has every answer. Its pod templates are of use only while its pods are awaited.
+        # Every check is answered. Its pod templates are needed only until its pods have their shares.
         self._workloads.pop(key, None)
         self._count_answered(found, found.checks, now)
 
     def _count_answered(self, found: Workload, checks: Sequence[CheckEntry], now: float) -> None:
-        """If all these checks are Ready, a leader promised room, perhaps a former one."""
+        """If all these checks are Ready, a leader, perhaps a former one, promised room."""
         ready = [check.since for check in checks if check.state == READY]
         if len(ready) == len(checks) and ready and found.key not in self._assumed:
             left = self._hold - max(self._age_of(max(ready)), 0.0)
@@ -161,7 +161,7 @@ class FitChecks:
                     known.pop(key, None)
 
     def pod_seen(self, pod: Mapping[str, Any]) -> None:
-        """A pod is new or changed. It may be one of an assumed Workload that has its share now."""
+        """A pod is new or changed. It may belong to an assumed Workload and have its share now."""
         if not self._assumed:
             return
         annotations = pods.annotations_of(pod)
@@ -182,7 +182,7 @@ class FitChecks:
         return frozenset(self._checks)
 
     def inactive(self) -> tuple[JSON, ...]:
-        """Our AdmissionChecks that do not say yet that we answer them."""
+        """Our AdmissionChecks without our condition yet."""
         return tuple(check for check in self._checks.values() if not workloads.is_active(check))
 
     def due(self, now: float) -> list[Workload]:
@@ -212,11 +212,11 @@ class FitChecks:
 
     def answered(self, workload: Workload, gang: Gang | NotAdmitted | None, now: float, *, extra: float = 0.0) -> None:
         """
-        An answer is about to be written. `gang`: what is counted from now on, where the answer is Ready; `extra`:
-        seconds for which it is counted beyond the usual time, where nodes must come for it.
+        An answer is about to be written. `gang`: the pods that count from now on if the answer is Ready; `extra`:
+        seconds for which they count beyond the usual time if nodes must be added for them.
 
-        Call it before the write: its pods may come before the write's own answer. What an earlier write of this version
-        may have promised stays counted for as long, without the shares that came since.
+        Call this before the write, because the pods may come before its result. The promise of an earlier write of this
+        version stays counted for as long, without the shares that came since.
         """
         self._answered[workload.key] = workload.version
         if not isinstance(gang, Gang) or not gang.parts:
@@ -230,11 +230,11 @@ class FitChecks:
 
     def not_answered(self, workload: Workload, now: float, *, unknown: bool) -> None:
         """
-        The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted. It also stays
-        counted if a repeated write of this version is refused, because the earlier one may be the reason.
+        The write failed; `unknown`: it may have taken effect, so a Workload that was judged Ready stays counted. It
+        also stays counted if a repeated write of this version is refused, because the earlier one may be the reason.
 
-        The Workload is judged again: at a later version as soon as the watch shows one, at this version soon where the
-        outcome is unknown, and after a pause where it was refused.
+        The Workload is judged again: at a later version as soon as the watch shows one; at this version soon if the
+        outcome is unknown, or after a pause if the write was refused.
         """
         if self._answered.get(workload.key) == workload.version:
             del self._answered[workload.key]
@@ -248,21 +248,20 @@ class FitChecks:
             del self._assumed[workload.key]
 
     def _held_at(self, workload: Workload) -> AssumedWorkload | None:
-        """What is counted for the Workload since this version of it was answered."""
+        """The pods that count for the Workload since this version of it was answered."""
         held = self._assumed.get(workload.key)
         return held if held is not None and held.workload.version == workload.version else None
 
     def set_aside(self, workload: Workload, now: float) -> None:
         """
-        This version cannot be judged or answered; the Workload is tried again once it changes, or after a minute.
+        This version cannot be judged or answered. The Workload is tried again when it changes, or after a minute.
 
-        The watch may already have brought a later version, which is why this one is refused: the later one does not
-        wait.
+        The watch may already have brought a later version, which explains the refusal: the later one does not wait.
         """
         self._pausing[workload.key] = (workload.version, now + _AGAIN)
 
     def is_assumed(self, workload: Workload) -> bool:
-        """Whether the Workload itself is counted already, since a write of its answer has an unknown outcome."""
+        """Whether the Workload itself already counts, because a write of its answer has an unknown outcome."""
         return workload.key in self._assumed
 
 

@@ -1,8 +1,8 @@
 """
-What the ResourceClaims of a Workload's pods ask for.
+The requests of the ResourceClaims of a Workload's pods.
 
-Claims of templates are made with the pods, so a Workload's pods have none yet: the templates are read. A claim without
-a template is one share for all pods that name it, so it counts once, and not at all if it already has its cards.
+Claims of templates are created with the pods, so this reads the templates instead. A claim without a template is one
+share for all pods that name it, so it counts once, and not at all if it already has its cards.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from runtime.kubernetes.client import KubeError
 
 class TemplateClaimReader:
     """
-    Reads the claims that the templates of Workloads name, and remembers them until `forget`. Not thread-safe: one owner
-    calls it.
+    Reads the claims in the templates of Workloads, and remembers them until `forget`. Not thread-safe: one owner calls
+    it.
     """
 
     def __init__(self, reader: ClaimReader) -> None:
@@ -33,7 +33,7 @@ class TemplateClaimReader:
         self._read.clear()
 
     def read(self, workload: Workload) -> dict[str, TemplateClaims | Refusal]:
-        """By the names of the pod sets that name claims. Raises `NotSeen` for claims that cannot be read now."""
+        """The results by the names of the pod sets with claims. Raises `NotSeen` for claims that cannot be read now."""
         found: dict[str, TemplateClaims | Refusal] = {}
         counted: set[str] = set()
         named = 0
@@ -59,7 +59,7 @@ class TemplateClaimReader:
 
 
 def _claims(entries: Iterable[ClaimEntry], read: ClaimsRead, counted: set[str]) -> TemplateClaims:
-    """What one pod set's claims say. `counted`: the claims without a template of the pod sets before it; it grows."""
+    """Read one pod set's claims. `counted`: the claims without a template of earlier pod sets; this call adds to it."""
     ours = [each for each in entries if read.readings[each.name]]
     if not ours:
         return NO_CLAIMS

@@ -1,9 +1,9 @@
 """
-Where Kueue's topology-aware scheduling puts the pods of a pod set: how many into which domain, such as a rack.
+The placement of a pod set by Kueue's topology-aware scheduling: the number of pods in each domain, such as a rack.
 
-Each version of Kueue's API has a form of its own. v1beta1 lists the domains; v1beta2 has slices of domains, in which a
-value that is common to all of them, or the beginning and end of it, is written once. Pure. Reading may raise any
-exception for a document of another shape.
+Each version of Kueue's API has its own format. v1beta1 lists the domains; v1beta2 has slices of domains, which contain
+a value common to all domains, or its prefix and suffix, only once. Pure. Reading may raise any exception for a document
+of another shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 JSON = dict[str, Any]
 MOST_DOMAINS = 4096
-"""Domains of one pod set that are read; each has at least one pod."""
+"""The most domains of one pod set that are read; each has at least one pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TopologyDomain:
 
 
 def domains(assignment: Mapping[str, Any] | None) -> tuple[TopologyDomain, ...]:
-    """The domains of a `topologyAssignment`, in its order; none where there is no assignment."""
+    """The domains of a `topologyAssignment`, in its order; none without an assignment."""
     if not assignment:
         return ()
     levels = [str(level) for level in assignment["levels"]]

@@ -1,8 +1,8 @@
 """
 Watch events of Kueue's objects, in the version that is served.
 
-A cluster may have no Kueue, or get it later, or a newer one. So the versions are requested from time to time, and the
-watches follow. If none is served, nothing is watched and nothing is logged.
+A cluster may have no Kueue, or may get or upgrade it later. So the served versions are requested from time to time, and
+the watches follow. If none is served, nothing is watched and nothing is logged.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KueueInformers:
         self._workers = workers
         self._clock = clock
         self.version = ""
-        """The version that is watched; empty: none."""
+        """The watched version; empty: none."""
         self._informers: tuple[Informer, ...] = ()
         self._look_at = float("-inf")
 
@@ -75,7 +75,7 @@ class KueueInformers:
         return bool(self._informers) and all(informer.synced.is_set() for informer in self._informers)
 
     def refresh(self) -> None:
-        """Watch the version that is served. Asks every few seconds; without an answer nothing changes."""
+        """Watch the served version. This requests it every few seconds; without an answer nothing changes."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -120,7 +120,7 @@ class KueueInformers:
         )
 
     def _trim(self, document: JSON) -> JSON:
-        """An unreadable one counts as one without quota; the others are still read."""
+        """An unreadable object counts as one without quota; the others are still read."""
         try:
             return workloads.trim(document)
         except UnreadableObject as error:

@@ -1,9 +1,9 @@
 """
-Whether all pods of a Workload fit on the cards as they are, together.
+Decides whether all pods of a Workload fit together on the cards in their current state.
 
-Pods are placed one after another on a trial, the cluster at one moment with all that decides for pods, filters of other
-pods and volumes included. A gang that does not fit as a whole is taken off again, so that the next Workload is judged
-by what is free. Pure.
+Pods are placed one after another on a trial: a snapshot of the cluster with everything that placement depends on,
+including the filters for other pods and volumes. A gang that does not fit as a whole is removed again, so that the next
+Workload is judged by the free room. Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from contract.scheduling.gates import Gate
 from contract.scheduling.needs import SchedulingRequest
 
 MOST_PODS = 4096
-"""Pods of one Workload that are placed in a trial; a larger one is judged by these."""
+"""The most pods of one Workload that are placed in a trial; a larger Workload is judged by these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +48,33 @@ class TemplateReading:
 
     pools: PoolOptions = NO_OPTIONS
     runtime_class: str = ""
-    """The RuntimeClass that pods with a share get unless they name one; empty: none."""
+    """The default RuntimeClass of pods with a share; empty: none."""
     claims: bool = False
-    """Whether pods with a share name a ResourceClaim, by which some nodes deliver."""
+    """Whether pods with a share name a ResourceClaim, which some nodes use for delivery."""
     dialects: Dialects = DIALECTS
-    """Those in which pods may ask."""
+    """The dialects in which pods may request shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateClaims:
-    """What the ResourceClaims of a template's pods say."""
+    """The contents of the ResourceClaims of a template's pods."""
 
     readings: shares_by_claims.Readings = field(default_factory=dict)
-    """Those of ours, by the pod's own names for them."""
+    """Our claims, by the pod's own names for them."""
     standing: frozenset[str] = frozenset()
-    """The names of ours without a template."""
+    """The names of our claims without a template."""
     most: int | None = None
-    """How many of the pods have a share of their own; None: all of them. The others use a claim without a template."""
+    """The number of pods with their own share; None: all of them. The others use a claim without a template."""
 
 
 NO_CLAIMS = TemplateClaims()
 ClaimsOf = Mapping[str, TemplateClaims | Refusal]
-"""What the ResourceClaims of each pod set say, by its name, or why its pods cannot be served."""
+"""The ResourceClaims of each pod set by its name, or why its pods cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangPart:
-    """Pods of one pod set that ask for shares."""
+    """Pods of one pod set that request shares."""
 
     name: str
     count: int
@@ -85,39 +85,39 @@ class GangPart:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The pods of a Workload that ask for shares. They start together or not at all."""
+    """The pods of a Workload that request shares. They start together or not at all."""
 
     parts: tuple[GangPart, ...]
     who: Requester
 
     @property
     def pods(self) -> int:
-        """How many there are."""
+        """The number of pods."""
         return sum(part.count for part in self.parts)
 
     @property
     def has_volumes(self) -> bool:
-        """Whether volumes matter for where they go."""
+        """Whether their placement depends on volumes."""
         return any(part.rules.volumes for part in self.parts)
 
     @property
     def has_devices(self) -> bool:
-        """Whether ResourceClaims of other drivers matter for where they go."""
+        """Whether their placement depends on ResourceClaims of other drivers."""
         return any(part.rules.claims for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """All of them fit; `pods` is how many."""
+    """All of them fit; `pods` is their number."""
 
     pods: int
     opened: tuple[tuple[str, int], ...] = ()
-    """(pool, nodes of it that some of them need); empty if all fit on the existing nodes."""
+    """(pool, number of its nodes that they need); empty if all fit on the existing nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallsShort:
-    """This many of them fit, and this is why the next one, of `part`, does not."""
+    """The number of pods that fit, and why the next one, of `part`, does not."""
 
     part: GangPart
     placed: int
@@ -140,7 +140,7 @@ class NotAdmitted:
     pod_set: str
     message: str
     curable: bool = False
-    """Whether another object is the cause, such as a ResourceClaimTemplate: the Workload may be admitted unchanged."""
+    """Whether another object is the cause, such as a ResourceClaimTemplate, so that the Workload may fit later."""
 
 
 Verdict = Fits | FallsShort | NeverFits | NotAdmitted
@@ -151,7 +151,7 @@ class NotSeen(Exception):
 
 
 def may_open(pools: PoolOptions, nodes: Iterable[NodeState]) -> dict[str, int]:
-    """How many nodes of each declared pool may still come, by the pool's `max` and the nodes that it has."""
+    """The number of nodes that may still be added to each declared pool, by its `max` and its existing nodes."""
     there = Counter(pools.of_node(node.labels)[0] for node in nodes)
     return {pool.name: max(pool.node.most - there[pool.name], 0) for pool in pools.pools if pool.node is not None}
 
@@ -166,13 +166,12 @@ def gang_of(
     by_copy: bool = False,
 ) -> Gang | NotAdmitted:
     """
-    What the pods of a Workload will ask for when they run. Raises `NotSeen`, or `Unreadable` for a template that no API
-    server stores.
+    The requests of a Workload's pods when they run. Raises `NotSeen`, or `Unreadable` for a template that no API server
+    stores.
 
-    `waiting`: what those pods ask for that exist already and wait, by uid. Kueue's copy of such a pod has no
-    annotations, and our webhook has written its totals, so the copy says how much they ask for, and not on how many
-    GPUs. `by_copy`: it is read all the same where no pod of the set is seen to wait. `claims`: of the pod sets that
-    name some.
+    `waiting`: the requests of existing pods that wait, by uid. Kueue's copy of such a pod has no annotations, and our
+    webhook has written its totals, so the copy contains the amounts but not the number of GPUs. `by_copy`: read the
+    copy anyway if no pod of the set is seen waiting. `claims`: those of the pod sets that name some.
     """
     parts: list[GangPart] = []
     existing = [waiting[uid] for uid in workload.pods if uid in waiting]
@@ -201,8 +200,8 @@ def gang_of(
 
 def rules_of(pod: JSON, namespace: str, ours: Collection[str] = ()) -> PodRules:
     """
-    The rules about other pods, volumes and devices for the pods of a template. Claims that are made for one pod are
-    left out, since they exist only once the pod does, and so are `ours`, the ResourceClaims that were read.
+    The rules about other pods, volumes and devices for the pods of a template. They leave out claims that are created
+    with a pod, because those do not exist yet, and `ours`, the ResourceClaims that were read.
     """
     metadata = {**(pod.get("metadata") or {}), "namespace": namespace}
     found = read_rules({**pod, "metadata": metadata})
@@ -229,8 +228,8 @@ def _existing(
     pod_set: PodSet, pod: JSON, waiting: Iterable[SchedulingRequest], dialects: Dialects, *, alone: bool
 ) -> SchedulingRequest | None:
     """
-    What the pods of the set ask for, as one of them that waits does; None where none of them does. `alone`: all that
-    wait are of this set.
+    The request of the set's pods, taken from a pod of the set that waits; None if none waits. `alone`: all waiting pods
+    belong to this set.
     """
     before = dialects.others_only(needs.needs_of(pod_set.template))
     for ask in waiting:
@@ -247,8 +246,8 @@ def _read(
     pod: JSON, reading: TemplateReading, ours: shares_by_claims.Readings, *, is_copy: bool
 ) -> SchedulingRequest | Refusal | None:
     """
-    What the webhook would read; None where the pod asks for no share of ours. `ours`: its ResourceClaims. `is_copy`: it
-    is the copy of a pod that the webhook has written totals into.
+    The request as the webhook would read it; None if the pod requests no share. `ours`: its ResourceClaims. `is_copy`:
+    the pod is a copy of one into which the webhook has written totals.
     """
     options, dialects = reading.pools.reading(pod), reading.dialects
     if ours:
@@ -287,7 +286,7 @@ def _by_claims(
 
 
 def _is_new(name: str) -> bool:
-    """Whether that is a node that must be added: no node's name has a slash."""
+    """Whether the name is that of a node to be added: no existing node's name has a slash."""
     return "/" in name
 
 
@@ -299,8 +298,8 @@ class GangTrial:
     """
     A trial on which gangs are placed, each as a whole or not at all. Not thread-safe: one owner calls it.
 
-    Pods of a gang count for each other: one that must not be alongside another, or that spreads, finds those before it
-    where they were placed.
+    Pods of a gang count for each other: anti-affinity and spread constraints of a pod consider the pods placed before
+    it.
     """
 
     def __init__(self, limits: Limits, policy: Policy, *, give_way: Callable[[], None] = lambda: None) -> None:
@@ -313,8 +312,8 @@ class GangTrial:
 
     def begin(self, cluster: FrozenCluster, may_open: Mapping[str, int] = MappingProxyType({})) -> None:
         """
-        Forget what was placed, and be the cluster at this moment. `may_open`: how many nodes of a declared pool may
-        still come, by its name, where an autoscaler is asked for them.
+        Forget all placed pods, and start from the current cluster. `may_open`: the number of nodes that may still be
+        added to each declared pool, by its name, if an autoscaler adds them.
         """
         self._may_open = dict(may_open)
         self._to_come = {node.name: node for node in cluster.to_come}
@@ -328,8 +327,8 @@ class GangTrial:
 
     def judge(self, gang: Gang) -> Verdict:
         """
-        Whether all of them fit; those of a gang that fits stay placed until the trial begins again. Raises `NotSeen`
-        where it has claims that were not read: those of volumes, or of other drivers' devices.
+        Whether all of them fit; the pods of a gang that fits stay placed until the trial begins again. Raises `NotSeen`
+        for claims that were not read: those of volumes, or of other drivers' devices.
         """
         if gang.has_volumes and not self._knows_volumes:
             raise NotSeen("the list of claims and volumes")
@@ -354,11 +353,11 @@ class GangTrial:
                     return FallsShort(part, placed, gang.pods, decision)
                 placed += 1
                 if _is_new(decision.node):
-                    coming.add(decision.node)  # it may have been opened for another gang
+                    coming.add(decision.node)  # another gang may have opened it
         return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, coming)).items())))
 
     def _fits_another_way(self, gang: Gang) -> bool:
-        """Whether they fit on the nodes that there are as `arrangement` places gangs; then they stay placed."""
+        """Whether they fit on the existing nodes as `arrangement` places gangs; if so, they stay placed."""
         if gang.pods > MOST_MEMBERS:
             return False
         members = [
@@ -372,7 +371,7 @@ class GangTrial:
             self._may_open[_pool_of(name)] += 1
 
     def _open(self, part: GangPart, opened: list[str]) -> bool:
-        """Add an empty node of the first pool that would take the pod. False where there is none."""
+        """Add an empty node of the first pool on which the pod would fit. False if there is none."""
         for pool, empty in self._to_come.items():
             left = self._may_open.get(pool, 0)
             refused = self._trial.refused_if_new(part.rules, part.ask.needs, empty)
@@ -391,7 +390,7 @@ class GangTrial:
         return bool(self._to_come) and reference.could_ever(self._to_come, ask, limits=limits) is None
 
     def assume(self, gang: Gang) -> None:
-        """Place those of a gang that was judged before; pods that no longer fit are left out."""
+        """Place the pods of a gang that was judged before; pods that no longer fit are left out."""
         number = 0
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - number)):
@@ -400,7 +399,7 @@ class GangTrial:
                     break
 
     def _place(self, part: GangPart, who: Requester, opened: list[str]) -> Decision:
-        """Place one pod, on a new node if no other takes it. `opened`: the new nodes; it grows."""
+        """Place one pod, on a new node if it fits on no other. `opened`: the new nodes; this call may add one."""
         self._give_way()
         requester = replace(who, rules=part.rules)
         decision = self._trial.place(part.ask, requester)

@@ -11,7 +11,7 @@ from runtime.settings import setting
 
 @dataclass(frozen=True)
 class FitsSettings:
-    """Kueue's admission check `gpufraction.io/fits`, and how templates are read for it."""
+    """Kueue's admission check `gpufraction.io/fits`, and the reading of templates for it."""
 
     enabled: bool = setting(
         False,

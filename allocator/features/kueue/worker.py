@@ -1,9 +1,9 @@
 """
 The thread that answers Kueue's check `gpufraction.io/fits`.
 
-It follows Kueue's objects in every replica and answers in the leading one. A turn takes the present cluster, counts
-what was recently answered Ready, and judges the Workloads that wait, one after another. Judging takes no lock of the
-scheduler, so pods are placed meanwhile; what they take counts from the next turn on.
+It watches Kueue's objects in every replica and answers in the leading one. Each turn takes the current cluster, counts
+Workloads that were recently answered Ready, and judges the waiting Workloads one after another. Judging takes no lock
+of the scheduler, so pods are placed meanwhile; their shares count from the next turn on.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _AT_LEAST_EVERY = 1.0
 _PATIENCE = 2.0
-"""Seconds for which pods of the queue have precedence, before Workloads are judged anyway."""
+"""Seconds for which pods of the queue have precedence; then Workloads are judged anyway."""
 _FRESH = 2.0
-"""Seconds for which Workloads are judged by one look at the cluster."""
+"""Seconds for which Workloads are judged by one snapshot of the cluster."""
 _NAMESPACES_EVERY = 10.0
 """Seconds between two requests for the served namespaces."""
 _UNSEEN = 10.0
-"""Seconds for which a Workload's pods and flavors may be unseen; then it is judged by what is seen, if it can be."""
+"""Seconds to wait for unseen pods and flavors of a Workload; then it is judged without them, if possible."""
 
 
 class FitsWorker:
@@ -82,10 +82,10 @@ class FitsWorker:
         faulted: Faulted = surfaced,
     ) -> None:
         """
-        `rejects`: whether what no GPU of the cluster could ever serve is rejected. `nodes_within`: seconds that a new
-        node of a declared pool may take, where an autoscaler is asked for nodes; None: it is not. `counted` is called
-        with the state of each answer that was written. `timeout`: seconds for one write. `claims` reads ResourceClaims;
-        None where pods ask for no shares by them.
+        `rejects`: whether Workloads that no GPU of the cluster could ever serve are rejected. `nodes_within`: seconds
+        that a new node of a declared pool may take; None: no autoscaler adds nodes. `counted` is called with the state
+        of each written answer. `timeout`: seconds for one write. `claims` reads ResourceClaims; None if pods request no
+        shares by them.
         """
         self._kube = kube
         self._controller = controller
@@ -117,7 +117,7 @@ class FitsWorker:
         self._unseen: dict[str, float] = {}
         self._served: frozenset[str] = frozenset()
         self._by_claims: frozenset[str] = frozenset()
-        """Those of the served namespaces whose pods may ask for shares by ResourceClaims."""
+        """The served namespaces whose pods may request shares by ResourceClaims."""
         self._ask_namespaces_at = float("-inf")
         self._activated: dict[str, str] = {}
         """The versions of our AdmissionChecks at which they were written."""
@@ -128,7 +128,7 @@ class FitsWorker:
             self._checks.pod_seen(pod)
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped."""
+        """Run until stopped."""
         try:
             while not stop.is_set():
                 self.once()
@@ -142,7 +142,7 @@ class FitsWorker:
         self._informers.stop()
 
     def once(self) -> None:
-        """One turn: follow Kueue's objects, and answer what waits."""
+        """One turn: update the watches, and answer the waiting Workloads."""
         self._informers.refresh()
         decides, term = self._controller.deciding()
         if not decides or not self._informers.synced():
@@ -160,13 +160,13 @@ class FitsWorker:
                 self._trial.rest()
 
     def _answer_due(self, due: Iterable[Workload], term: int | None) -> None:
-        """Judge and answer what waits, by one look at the cluster."""
+        """Judge and answer the waiting Workloads, by one snapshot of the cluster."""
         until = self._clock() + _FRESH
         for workload in due:
             if not self._controller.may_write_in(term):
                 return
             if self._clock() >= until:
-                self._woken.set()  # the others are judged by the cluster of that time
+                self._woken.set()  # the others are judged by a later snapshot
                 return
             self._answer_alone(workload, term)
 
@@ -181,7 +181,7 @@ class FitsWorker:
                     self._activated[name] = seen
 
     def _knows_namespaces(self) -> bool:
-        """Whether it is known which namespaces are served; asks for them now and then."""
+        """Whether the served namespaces are known; requests them from time to time."""
         now = self._clock()
         if now < self._ask_namespaces_at:
             return True
@@ -199,7 +199,7 @@ class FitsWorker:
         return True
 
     def _begin(self) -> bool:
-        """Begin a trial with the cluster as it is; False where pods of the queue come first."""
+        """Begin a trial with the current cluster; False if pods of the queue come first."""
         cluster, settled = self._controller.frozen()
         now = self._clock()
         if not settled:
@@ -210,7 +210,7 @@ class FitsWorker:
         self._trial.begin(cluster, self._may_open(cluster))
         with self._lock:
             unread = [held.workload for held in self._checks.assumed(now) if held.gang is None]
-        claims = {each.key: self._claims_alone(each) for each in unread}  # it asks the API server: without the lock
+        claims = {each.key: self._claims_alone(each) for each in unread}  # it sends requests: without the lock
         with self._lock:
             for held in self._checks.assumed(now):
                 found = claims.get(held.workload.key)
@@ -227,13 +227,13 @@ class FitsWorker:
         return {} if self._nodes_within is None else may_open(self._reading().pools, cluster.nodes)
 
     def _claims_of(self, workload: Workload) -> ClaimsOf:
-        """What the ResourceClaims of its pods say. Raises `NotSeen` if they cannot be read now."""
+        """The ResourceClaims of its pods. Raises `NotSeen` if they cannot be read now."""
         if self._claims is None or workload.namespace not in self._by_claims:
             return {}
         return self._claims.read(workload)
 
     def _claims_alone(self, workload: Workload) -> ClaimsOf | None:
-        """What the ResourceClaims of an assumed Workload say; None where they cannot be read now."""
+        """The ResourceClaims of an assumed Workload; None if they cannot be read now."""
         try:
             return self._claims_of(workload)
         except NotSeen:
@@ -243,7 +243,7 @@ class FitsWorker:
             return None
 
     def _gang_alone(self, workload: Workload, claims: ClaimsOf) -> Gang | NotAdmitted | None:
-        """What an assumed Workload asks for; None where that cannot be read."""
+        """The request of an assumed Workload; None if it cannot be read."""
         try:
             return self._gang(workload, claims)
         except (NotSeen, UnreadableObject):
@@ -253,19 +253,19 @@ class FitsWorker:
             return None
 
     def _gang(self, workload: Workload, claims: ClaimsOf) -> Gang | NotAdmitted:
-        if workload.namespace not in self._served:  # others give its pods their GPUs
+        if workload.namespace not in self._served:  # other systems give its pods their GPUs
             return Gang((), Requester("", workload.priority, workload.namespace))
         waiting = self._controller.asks(workload.pods) if workload.pods else {}
         late = self._is_late(workload)
         return gang_of(workload, self._checks.flavors, waiting, self._reading(), claims, by_copy=late)
 
     def _is_late(self, workload: Workload) -> bool:
-        """Whether what the Workload depends on has been unseen for long."""
+        """Whether something on which the Workload depends has been unseen for too long."""
         now = self._clock()
         return now - self._unseen.get(workload.key, now) >= _UNSEEN
 
     def _answer_alone(self, workload: Workload, term: int | None) -> None:
-        """Judge and answer one Workload; no error reaches another one."""
+        """Judge and answer one Workload; an error does not affect other Workloads."""
         try:
             self._answer(workload, term)
         except NotSeen as unseen:
@@ -297,7 +297,7 @@ class FitsWorker:
             self._controller.follow_devices()
         if isinstance(gang, NotAdmitted):
             verdict = gang
-        elif counted:  # it was answered Ready, and it is unknown whether that was written
+        elif counted:  # it was answered Ready, and the outcome of that write is unknown
             verdict = Fits(gang.pods)
         else:
             verdict = self._trial.judge(gang)
@@ -332,12 +332,12 @@ class FitsWorker:
         return moments.stamp(self._today().timestamp())
 
     def _age_of(self, stamp: str) -> float:
-        """Seconds since then; 0 for what is no time."""
+        """Seconds since then; 0 for an invalid time."""
         then = moments.seconds(stamp)
         return 0.0 if then is None else self._today().timestamp() - then
 
 
 def _by_claims(namespace: Mapping[str, Any]) -> bool:
-    """Whether pods of the namespace may ask for shares by ResourceClaims."""
+    """Whether pods of the namespace may request shares by ResourceClaims."""
     labels = (namespace.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(names.RESOURCE_CLAIMS_LABEL) == names.INJECT_ENABLED)

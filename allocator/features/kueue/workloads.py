@@ -1,8 +1,8 @@
 """
 Kueue's objects that the check `gpufraction.io/fits` reads: Workloads, AdmissionChecks and ResourceFlavors.
 
-Versions v1beta1 and v1beta2 of `kueue.x-k8s.io` differ in what is read here in one field only, where a Workload's
-priority comes from. Pure: documents in, frozen values out, and the JSON patches of what is answered.
+Of the fields read here, versions v1beta1 and v1beta2 of `kueue.x-k8s.io` differ in one only: the source of a Workload's
+priority. Pure: documents in; frozen values and the JSON patches of answers out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contract.reasons.gpunodes import CheckReason
 JSON = dict[str, Any]
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")
-"""Those that are understood, the preferred one first."""
+"""The supported versions, the preferred one first."""
 WORKLOADS, CHECKS, FLAVORS = "workloads", "admissionchecks", "resourceflavors"
 FIELD_MANAGER = "gpufraction-fits"
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
@@ -30,7 +30,7 @@ _POD_PRIORITY = "scheduling.k8s.io"
 
 
 class UnreadableObject(Exception):
-    """An object of Kueue's has another shape than its API promises."""
+    """An object of Kueue has another shape than its API promises."""
 
 
 @contextlib.contextmanager
@@ -49,13 +49,13 @@ class PodSet:
     name: str
     count: int
     template: JSON
-    """As a trimmed pod."""
+    """The template as a trimmed pod."""
     flavors: tuple[str, ...] = ()
-    """Those that Kueue assigned. It adds their labels and tolerations to the pods."""
+    """The flavors that Kueue assigned. Kueue adds their labels and tolerations to the pods."""
     updates: tuple[JSON, ...] = ()
-    """What the admission checks have Kueue add to the pods."""
+    """The additions to the pods that the admission checks request from Kueue."""
     domains: tuple[TopologyDomain, ...] = ()
-    """Where topology-aware scheduling puts them; none where Kueue leaves that open."""
+    """The domains chosen by topology-aware scheduling; none if Kueue has not chosen any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Workload:
     checks: tuple[CheckEntry, ...]
     pod_sets: tuple[PodSet, ...]
     pods: tuple[str, ...] = ()
-    """The uids of its pods, where it was made for pods that exist."""
+    """The uids of its pods, if it was created for existing pods."""
 
     @property
     def key(self) -> str:
@@ -106,7 +106,7 @@ class Flavor:
 
 def trim(document: Mapping[str, Any]) -> JSON:
     """
-    A Workload with only the fields that `workload` reads; without pod templates where it has no quota.
+    A Workload with only the fields that `workload` reads; without pod templates if it has no quota.
 
     Raises `UnreadableObject`.
     """
@@ -143,7 +143,7 @@ def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def key_of(document: Mapping[str, Any]) -> str:
-    """`namespace/name`, or the name of what has no namespace."""
+    """`namespace/name`, or the name of an object without a namespace."""
     metadata = _part(document, "metadata")
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata.get('name', '')}" if namespace else str(metadata.get("name", ""))
@@ -158,7 +158,7 @@ def _is_true(conditions: Mapping[str, JSON], kind: str) -> bool:
 
 
 def _holds_quota(document: Mapping[str, Any]) -> bool:
-    """Whether quota is reserved for it, and neither an eviction nor its end is under way."""
+    """Whether quota is reserved for it, and it is neither being evicted nor finished."""
     found = _conditions(document)
     if not _is_true(found, "QuotaReserved") or _is_true(found, "Evicted") or _is_true(found, "Finished"):
         return False
@@ -167,7 +167,7 @@ def _holds_quota(document: Mapping[str, Any]) -> bool:
 
 
 def workload(document: Mapping[str, Any]) -> Workload | None:
-    """A trimmed Workload; None where it has no quota, is being evicted, or has ended. Raises `UnreadableObject`."""
+    """A trimmed Workload; None if it has no quota, is being evicted, or is finished. Raises `UnreadableObject`."""
     with reading(key_of(document)):
         return _read(document) if _holds_quota(document) else None
 
@@ -192,14 +192,14 @@ def _read(document: Mapping[str, Any]) -> Workload:
 
 
 def _priority(spec: Mapping[str, Any]) -> int:
-    """The priority, if it is that of its pods; a WorkloadPriorityClass says nothing about pods."""
+    """The priority, if it is that of its pods. A WorkloadPriorityClass does not apply to pods."""
     ref = spec.get("priorityClassRef") or {}
     of_pods = ref.get("group") == _POD_PRIORITY or str(spec.get("priorityClassSource", "")).startswith(_POD_PRIORITY)
     return int(spec.get("priority") or 0) if of_pods else 0
 
 
 def _pod_sets(document: Mapping[str, Any], checks: Iterable[CheckEntry]) -> tuple[PodSet, ...]:
-    """The pods that are to run: fewer than the template says where Kueue admits a part, or some have succeeded."""
+    """The number of pods to run: fewer than in the template if Kueue admits a part, or some have succeeded."""
     status = _part(document, "status")
     assigned = {str(each.get("name", "")): each for each in status["admission"].get("podSetAssignments") or ()}
     done = {str(each["name"]): int(each["count"]) for each in status.get("reclaimablePods") or ()}
@@ -217,7 +217,7 @@ def _pod_sets(document: Mapping[str, Any], checks: Iterable[CheckEntry]) -> tupl
 
 
 def placed(pod_set: PodSet, flavors: Sequence[Flavor]) -> JSON:
-    """The pod as Kueue has it run. A key that the template has stays: Kueue admits no two values of one."""
+    """The pod with Kueue's additions. Keys of the template keep their values: Kueue rejects conflicting values."""
     pod = pod_set.template
     metadata, spec = dict(pod.get("metadata") or {}), dict(pod.get("spec") or {})
     for update in pod_set.updates:
@@ -256,8 +256,7 @@ def answering(
     workload: Workload, ours: Iterable[str], state: str, message: str, *, now: str, again_after: int | None = None
 ) -> list[JSON]:
     """
-    The JSON patch of a Workload's status that answers those of our checks that are pending, at exactly the version that
-    was judged.
+    The JSON patch of a Workload's status that answers our pending checks, at exactly the judged version.
 
     `now`: RFC 3339. `again_after`: seconds after which Kueue tries again.
     """
@@ -274,7 +273,7 @@ def answering(
 
 
 def activating(check: Mapping[str, Any], *, now: str) -> list[JSON]:
-    """The JSON patch of an AdmissionCheck's status that says that we answer it. `now`: RFC 3339."""
+    """The JSON patch that sets our condition in an AdmissionCheck's status. `now`: RFC 3339."""
     metadata, status = _part(check, "metadata"), check.get("status")
     condition = {
         "type": ACTIVE,
@@ -294,5 +293,5 @@ def activating(check: Mapping[str, Any], *, now: str) -> list[JSON]:
 
 
 def shortened(words: str) -> str:
-    """The text on one line, and bounded."""
+    """The text on one line, and shortened."""
     return plain(" ".join(words.split()))

@@ -1,5 +1,5 @@
 """
-Metering: how long each share held how much of which card, for whom; for bills and for figures of use.
+Metering: counts card hours by card model and namespace, for billing and usage figures.
 """
 
 from __future__ import annotations

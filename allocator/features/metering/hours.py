@@ -13,10 +13,10 @@ from runtime.metrics import Metrics
 
 class CardHours:
     """
-    The counters of card hours. `counted` gives what was counted, `new` for how many seconds a new series reads 0.
+    The counters of card hours. `counted` returns the counts; `new`: seconds for which a new series reads 0.
 
-    Prometheus does not count what a series had when it first saw it. Without the pause, a short job would be missing
-    from the bill, and so would the time between two leaders, which the new leader already has when it begins.
+    Prometheus ignores the first value of a series. Without the pause, the bill would lack a short job and the time
+    between two leaders, which the new leader already has counted when it begins.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class CardHours:
         self._new = new
         self._clock = clock
         self._seen: dict[str, dict[tuple[str, ...], float]] = {}
-        """By metric and labels when each series was first shown."""
+        """When each series was first shown, by metric and labels."""
         metrics.rows(specs.SHARE_HELD_SECONDS, lambda: self._settled("held", counted().held.items()))
         metrics.rows(specs.SHARE_IDLE_SECONDS, lambda: self._settled("idle", counted().idle.items()))
         metrics.rows(specs.GPU_FREE_SECONDS, lambda: self._settled("free", _of_free(counted())))

@@ -1,21 +1,20 @@
 """
-How long shares held how much of the cards: seconds times the part of a card.
+Counts how much of the cards shares held, in seconds times the part of a card.
 
-The part of a card that a share holds is the larger of its parts of the memory that the card may promise and of the
-cores; all of it where the share is exclusive. Where the shares of a card hold more than the card together, because one
-has much memory and another many cores, each counts for less in proportion. So what is held of a card and what is free
-add up to the time for which the card was there, in any history, exactly: amounts are whole numbers, millionths of a
-card times microseconds.
+A share holds the larger of its parts of the card's promised memory and of its cores, or the whole card if it is
+exclusive. If the shares of a card add up to more than the card, because one has much memory and another many cores,
+each counts for proportionally less. So the held and the free parts always add up exactly to the time for which the card
+existed: amounts are whole numbers, millionths of a card times microseconds.
 
-Every replica sees every change, and only the one that answers for a moment counts it (`Span`). Changes are kept until
-it is known who answers for their time. So a replica that begins to lead counts from where the former leader stopped, by
-what it saw meanwhile, or else by the times on the pods.
+Every replica sees every change, and only the one responsible for a moment counts it (`Span`). Changes are kept until
+the responsible replica for their time is known. So a replica that begins to lead counts from where the former leader
+stopped, by the changes that it saw meanwhile, or else by the times on the pods.
 
-Accounts are bounded for each namespace, and for each node's agent, which names models, so none uses up another's. The
-rest is counted in one more account under the namespace's own name.
+The number of accounts is bounded for each namespace, and for each node's agent, which reports models. So none uses up
+another's. The rest is counted in one more account under the namespace's own name.
 
-A change costs the same however many shares there are; a reading costs one step for each account. Pure: times are passed
-in. Not thread-safe: one owner calls it.
+The cost of a change does not depend on the number of shares; a reading costs one step for each account. Pure: times are
+passed in. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ CARD = 1_000_000
 """All of a card."""
 _SECOND = 1_000_000
 _LONG = 3600 * _SECOND
-"""For which an account is kept that nobody holds a share of: Prometheus has read it long since."""
+"""The time for which an account without shares is kept; Prometheus has read it by then."""
 MOST_ACCOUNTS = 10_000
 MOST_OF_NAMESPACE = 256
 """Accounts of one namespace: more than the models of a node in each dialect, so one node alone does not fill them."""
 MOST_MODELS = 16
-"""Models of one node within the time for which accounts are kept; a node has one or two, and some kinds of slices."""
+"""The most models of one node while accounts are kept. A node has one or two, and some kinds of slices."""
 A = TypeVar("A", bound=tuple[object, ...])
 OTHERS = "(others)"
 """The name of the rest beyond that number; no namespace and no dialect has it."""
@@ -47,8 +46,8 @@ OTHERS = "(others)"
 
 class Span(NamedTuple):
     """
-    The time that this replica answers for: from `since` until `until`, by the injected clock. If `since` is None,
-    another one answers for the time before `until`.
+    The time for which this replica is responsible: from `since` until `until`, by the injected clock. If `since` is
+    None, another replica is responsible for the time before `until`.
     """
 
     since: float | None
@@ -56,7 +55,7 @@ class Span(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Whose shares are counted together."""
+    """The key by which shares are counted together."""
 
     namespace: str
     model: str
@@ -64,7 +63,7 @@ class Account(NamedTuple):
 
 
 class FreeAccount(NamedTuple):
-    """Which cards are counted together: `takes_pods` is false for unhealthy and withheld ones."""
+    """The key by which cards are counted together: `takes_pods` is false for unhealthy and withheld ones."""
 
     model: str
     takes_pods: bool
@@ -75,7 +74,7 @@ _NO_ACCOUNT, _NO_CARD = Account("", "", ""), FreeAccount("", False)
 
 @dataclass(slots=True)
 class Counted:
-    """Seconds of a card: what shares held, what of it while idle; and what was free."""
+    """Seconds of a card: held by shares, the idle part of these, and free."""
 
     held: dict[Account, float] = field(default_factory=dict)
     idle: dict[Account, float] = field(default_factory=dict)
@@ -84,7 +83,7 @@ class Counted:
 
 @dataclass(slots=True)
 class _Flow:
-    """What an account holds now, and what that came to until `at` on the clock of the time that is answered for."""
+    """The current holdings of an account, and their total until `at` on the clock of the responsible time."""
 
     rate: int = 0
     total: int = 0
@@ -116,9 +115,9 @@ class _Share:
     account: Account = _NO_ACCOUNT
     """In which it is counted now."""
     counted: int = 0
-    """What of its card it is counted with now."""
+    """The part of its card with which it is counted now."""
     settled: int = 0
-    """Up to when its idle time is counted, on the clock of the time that is answered for."""
+    """The time up to which its idle time is counted, on the clock of the responsible time."""
 
 
 @dataclass(slots=True)
@@ -128,7 +127,7 @@ class _Card:
     model: str = ""
     takes_pods: bool = False
     capacity: int | None = None
-    """Bytes that it may promise; None while it does not exist, and then no share of it is held."""
+    """Bytes that the card may promise; None while the card does not exist, and then no share of it is held."""
     shares: dict[str, _Share] = field(default_factory=dict)
     parts: int = 0
     """The sum of its shares, which may exceed the card."""
@@ -138,8 +137,8 @@ class _Card:
 
 class Meter:
     """
-    The account. `capacity` gives the bytes that a card may promise in all, `dialect` the name by which a dialect is
-    counted: a request may have any.
+    The account. `capacity` returns the total bytes that a card may promise; `dialect` returns the name under which a
+    dialect is counted: a request may contain any name.
     """
 
     def __init__(
@@ -155,26 +154,26 @@ class Meter:
         self._pending: list[tuple[int, int, Change]] = []
         self._number = 0
         self._now: int | None = None
-        """Up to when every change was taken in; None before the first span."""
+        """The time up to which every change is counted; None before the first span."""
         self._run = 0
-        """Microseconds that this replica answered for in all."""
+        """The total microseconds for which this replica was responsible."""
         self._cards: dict[str, dict[str, _Card]] = {}
         self._idle_pods: dict[str, frozenset[str]] = {}
         self._accounts: dict[Account, Account] = {}
-        """One object for each, which its shares have in common."""
+        """One object for each, shared by its shares."""
         self._of_namespace: Counter[str] = Counter()
-        """The accounts that each namespace has."""
+        """The accounts of each namespace."""
         self._models: dict[str, dict[str, int]] = {}
-        """By node, when each model that it has or had was last reported."""
+        """When each model was last reported, by node, including former models."""
         self._held: dict[Account, _Flow] = {}
         self._idle: dict[Account, _Flow] = {}
         self._free: dict[FreeAccount, _Flow] = {}
 
     def advance(self, changes: Iterable[tuple[float, Change]], span: Span | None) -> None:
         """
-        Take in what changed and when, and count up to the end of the span. Without a span only remember it.
+        Add the changes with their times, and count up to the end of the span. Without a span only store the changes.
 
-        A change from before the end of the last span counts from there.
+        A change before the end of the last span counts from that end.
         """
         for at, change in changes:
             self._number += 1
@@ -199,7 +198,7 @@ class Meter:
         self._pass(since, until)
 
     def counted(self) -> Counted:
-        """What was counted so far, also where nothing was idle. Forgets the accounts that ended long ago."""
+        """The counts so far, including accounts without idle time. Forgets the accounts that ended long ago."""
         now = self._now or 0
         for account in _forget(self._held, now):
             self._of_namespace[account.namespace] -= 1
@@ -218,7 +217,7 @@ class Meter:
         )
 
     def answered(self) -> float:
-        """Seconds that this replica answered for in all."""
+        """The total seconds for which this replica was responsible."""
         return self._run / _SECOND
 
     # -- inside ---------------------------------------------------------------------------------------------------
@@ -260,7 +259,7 @@ class Meter:
             came = _Share(change.namespace, change.dialect, change.demand, number, part, idle)
         after = card.parts + (came.part if came is not None else 0) - (known.part if known is not None else 0)
         if max(card.parts, after) <= CARD:
-            # All others count as before, so a change costs the same however many they are.
+            # All others count as before, so the cost of a change does not depend on their number.
             self._swap(card, change.key, known, came)
             self._turn(self._free, card.free, card.parts - after)
             card.parts = after
@@ -282,7 +281,7 @@ class Meter:
             card.shares[key] = came
 
     def _count(self, card: _Card, sign: int) -> None:
-        """Add what is held and free of the card to what the accounts hold, or take it away."""
+        """Add the card's held and free parts to the accounts, or subtract them."""
         if card.capacity is None:
             return
         whole, before = max(CARD, card.parts), 0
@@ -323,7 +322,7 @@ class Meter:
                     self._turn_idle(share, change.since.get(pod))
 
     def _turn_idle(self, share: _Share, since: float | None) -> None:
-        """It is idle, and was so before that was known: at most for as long as it counts as it does."""
+        """The share is idle, and was idle before the report: count at most the time since its part last changed."""
         share.idle = since is not None
         self._turn(self._idle, share.account, share.counted if share.idle else -share.counted)
         if since is not None and share.counted and self._now is not None:
@@ -350,7 +349,7 @@ class Meter:
         return self._accounts.setdefault(account, account)
 
     def _model(self, node: str, model: str) -> str:
-        """The model as it is counted: the rest, if the node has recently named too many."""
+        """The model under which it is counted: the rest, if the node has recently reported too many models."""
         models, now = self._models.setdefault(node, {}), self._now or 0
         if model not in models and len(models) >= MOST_MODELS:
             here = {card.model for card in self._cards.get(node, {}).values()}

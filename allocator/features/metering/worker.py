@@ -1,7 +1,7 @@
 """
-The worker that counts how long shares held how much: about once a second it takes what changed to the meter.
+The worker of metering: about once a second it passes changes to the meter.
 
-Apart from the scheduling loop and from the controller's lock, so neither a decision nor a pod event waits for it.
+It runs outside the scheduling loop and the controller's lock, so neither decisions nor pod events wait for it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class MeteringWorker:
         faulted: Faulted = surfaced,
     ) -> None:
         """
-        `clock` is the controller's. `covered` says which time this replica answers for; without it, it answers for all
-        time since its start. `faulted` is called in the handler of an error that must not break a scrape.
+        `clock` is the controller's. `covered` returns the time for which this replica is responsible; without it, that
+        is all time since its start. `faulted` is called in the handler of an error that must not break a scrape.
         """
         self._faulted = faulted
         self._controller = controller
@@ -43,17 +43,17 @@ class MeteringWorker:
         self._lock = threading.Lock()  # guards the meter
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped."""
+        """Run until stopped."""
         while not stop.wait(_EVERY):
             self.tick()
 
     def tick(self) -> None:
-        """Take what changed to the meter, and count what this replica answers for."""
+        """Pass the changes to the meter, and count the time for which this replica is responsible."""
         with self._lock:
             self._advance()
 
     def counted(self) -> Counted:
-        """What was counted until now."""
+        """The counts until now."""
         with self._lock:
             try:
                 self._advance()
@@ -62,7 +62,7 @@ class MeteringWorker:
             return self._meter.counted()
 
     def _advance(self) -> None:
-        # Asked before the changes are taken: of what is counted until then, all is known by then.
+        # Read this before the changes, so that they include all changes of the counted time.
         span = self._span()
         changes, settled = self._controller.take_changes()
         self._meter.advance(changes, span if settled else None)

@@ -1,5 +1,5 @@
 """
-Provisioning: an autoscaler is asked for nodes of declared pools while pods wait that no node serves.
+Provisioning: requests nodes of declared pools from an autoscaler while pods wait that fit on no node.
 """
 
 from __future__ import annotations

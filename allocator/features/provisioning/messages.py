@@ -1,5 +1,5 @@
 """
-What the message of a waiting pod says about requested nodes.
+The part of a waiting pod's message that is about requested nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IN_VAIN: Mapping[Outcome, str] = {
 
 
 def expected_code(expectation: Expectation) -> ReasonName:
-    """The word for what a pod may expect of a pool whose empty node would serve it."""
+    """The word for what a pod may expect of a pool on whose empty node it would fit."""
     if expectation.requested is not None:
         return PodReason.NODE_REQUESTED
     return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL
@@ -28,8 +28,8 @@ def expected_code(expectation: Expectation) -> ReasonName:
 
 def expected(expectation: Expectation) -> Explanation:
     """
-    The same with an addition to why the pod waits; it warns where nodes were requested in vain. Times are absolute, so
-    that the sentence stays true.
+    The same with an addition to the reason; it warns if requested nodes did not come. Times are absolute, so that the
+    sentence stays true.
     """
     code = expected_code(expectation)
     return Explanation(code, _text(expectation, code), warns=code == PodReason.NODE_NOT_BROUGHT)

@@ -1,13 +1,13 @@
 """
-The states that nodes get as pods are put on them, and how much room each state has at most.
+The states of nodes as pods are placed on them, and the most room of each state.
 
-Pure. The rules of placement (`contract.scheduling`) are asked once for each pair of a state and a kind of request, so
-that a search may look at the same pair many times. States that differ only in which of several equal GPUs is used are
+Pure. The rules of placement (`contract.scheduling`) are evaluated once for each pair of a state and a kind of request,
+so that a search can use the same pair many times. States that differ only in which of several equal GPUs is used are
 one state, and so are nodes that are equal for all of the requests.
 
 Which pods fit on a GPU depends on their order in one case: a pod without a request for cores may not follow pods that
 take all the cores, but may precede them. Here such pods precede. So pods share a node if they fit there in some order,
-and never more nodes are opened than needed; a pod that came too late for its place is packed again.
+and no more nodes are opened than needed. A pod that came too late for its place is packed again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from contract.scheduling.selecting import named_uuids
 _MOST_MEASURED = 8_000
 """Evaluations of shapes on the given nodes, some 50 us each; one with many GPUs or containers counts as several."""
 RESERVE = 4_000
-"""Evaluations that a search leaves for those after it, and as many again for work without steps."""
+"""Evaluations that a search leaves for later searches, and as many again for work without steps."""
 EVALUATION = 3
-"""What an evaluation takes of the steps of a packing."""
+"""The steps of a packing that one evaluation uses."""
 _MOST_CHOICES = 256
-"""Choices of GPUs that are looked at for one of them; equal GPUs count once."""
+"""The choices of GPUs that are tried in one evaluation; equal GPUs count once."""
 _MOST_CHOICE_STEPS = 1_000
-"""Steps of the search for these."""
+"""The steps of the search for these choices."""
 _LEAST_STEPS = 400
 """Steps that every search may take; the first choice for 64 containers takes hardly more than 64."""
 _STEPS_EACH = 8
@@ -51,7 +51,7 @@ Amounts = tuple[int, ...]
 
 @dataclass(slots=True)
 class _Ways:
-    """The states after one pod more that were found so far, and where others come from."""
+    """The states found so far after one more pod, and the source of further ones."""
 
     found: list[int]
     others: Iterator[int]
@@ -63,10 +63,10 @@ _TOO_MUCH: Amounts = (1 << 63,)
 
 class NodeStates:
     """
-    The states by number, and what follows when one more pod is put on a node.
+    The states by number, and the next states when one more pod is placed on a node.
 
-    `shapes`: the distinct requests, called by their positions. `complete` becomes False where a bound was reached, so
-    that there may be more ways than were looked at.
+    `shapes`: the distinct requests, called by their positions. `complete` becomes False when a bound is reached,
+    because there may be more ways than were tried.
     """
 
     def __init__(self, shapes: Sequence[SchedulingRequest], limits: Limits, steps: Steps) -> None:
@@ -75,9 +75,9 @@ class NodeStates:
         self.steps = steps
         self.complete = not any(_is_mixed(ask) for ask in shapes)
         self.kinds: list[int] = []
-        """By state, the kind of its node: the number of the state in which the node was given."""
+        """The kind of each state's node: the number of the node's initial state."""
         self.reserve = RESERVE
-        """Evaluations that are left alone now."""
+        """Evaluations that are reserved now."""
         self._left = 2 * RESERVE + max(0, steps.left) // EVALUATION
         self._nodes: list[NodeState] = []
         self._sorts: list[tuple[int, ...]] = []
@@ -93,7 +93,7 @@ class NodeStates:
         self.weights = [
             1 + shares // 4 + len(ask.needs.host_ports) // 64 for shares, ask in zip(self._shares, shapes, strict=True)
         ]
-        """Evaluations that one of a shape counts for; 1 for most."""
+        """The number of evaluations for which one of a shape counts; 1 for most."""
         self._measures: Measures | None = None
         self._rooms: dict[int, Amounts] = {}
 
@@ -115,11 +115,11 @@ class NodeStates:
 
     def measure(self, most: Sequence[int]) -> Measures:
         """
-        Evaluate the shapes on the given nodes, those in the states `most` first, and make the measures of room. No node
-        is given afterwards.
+        Evaluate the shapes on the given nodes, those in the states `most` first, and create the measures of room. Add
+        no nodes afterwards.
 
-        Each shape has its part of the evaluations, plus what earlier ones left, the lightest first, so no pod uses up
-        what others need.
+        Each shape has its part of the evaluations, plus those that earlier shapes left, the lightest first. So no pod
+        uses up the evaluations of others.
         """
         kinds = list(dict.fromkeys((*most, *sorted(self._outlines.values()))))
         taken: dict[tuple[int, int], list[dict[int, Demand]]] = {}
@@ -140,7 +140,7 @@ class NodeStates:
         return self._measures
 
     def _measured(self, kind: int, shape: int, least: int) -> list[dict[int, Demand]]:
-        """What a pod of this shape takes of the GPUs, for each choice; empty for unknown choices."""
+        """The amounts that a pod of this shape takes from the GPUs, for each choice; empty for unknown choices."""
         found: list[dict[int, Demand]] = []
         for chosen in self._choices(kind, shape, max(_LEAST_STEPS, _STEPS_EACH * (self._left - least))):
             if found and self._left <= least:
@@ -151,8 +151,8 @@ class NodeStates:
 
     def after(self, state: int, shape: int, way: int = 0) -> int | None:
         """
-        The state in which a pod of this shape leaves the node by the first of the ways to put it there, the second and
-        so on; None where there is no such way. In the first one it takes the fullest GPUs that have room.
+        The node's next state for the given way of placing a pod of this shape, counted from the first; None if there is
+        no such way. In the first way it takes the fullest GPUs that have room.
         """
         ways = self._ways[state].get(shape)
         if ways is None:
@@ -172,7 +172,7 @@ class NodeStates:
         return ways.found[way]
 
     def room(self, state: int) -> Amounts:
-        """How much room the state has at most, by each measure."""
+        """The most room of the state, by each measure."""
         known = self._rooms.get(state)
         if known is None:
             assert self._measures is not None
@@ -190,7 +190,7 @@ class NodeStates:
             yield self._add(booked, self._sorts[state], kind)
 
     def _choices(self, state: int, shape: int, most: int = _MOST_CHOICE_STEPS) -> Iterator[GpuChoice]:
-        """The choices of GPUs for the shape, where the node takes it at all; found in so many steps."""
+        """The choices of GPUs for the shape, if it fits on the node at all, found within so many steps."""
         node, ask = self._nodes[state], self.shapes[shape]
         weight = self.weights[shape] + len(node.gpus) // 16
         self._evaluated(weight)
@@ -213,7 +213,7 @@ class NodeStates:
         self.steps.left -= times * EVALUATION
 
     def _fewer(self, state: int, most: int, without_cores: bool) -> tuple[NodeState, Sequence[int]]:
-        """The node with at most so many of several equal GPUs, and the positions that they have in the whole node."""
+        """The node with at most so many of several equal GPUs, and their positions in the whole node."""
         known = self._few.get((state, most, without_cores))
         if known is None:
             node, alike, positions = self._nodes[state], Counter[tuple[int, int, Usage]](), []
@@ -258,7 +258,7 @@ class NodeStates:
 
 
 def _is_mixed(ask: SchedulingRequest) -> bool:
-    """Whether some containers ask for cores and others do not, so that no single place in an order is the best."""
+    """Whether some containers request cores and others do not, so that no single place in an order is the best."""
     return len({bool(fraction.cores) for fraction in ask.request.containers}) > 1
 
 
@@ -284,19 +284,19 @@ class _RelevantAttributes:
 
 # -- measures of room ------------------------------------------------------------------------------------------------
 #
-# A measure gives every pod an amount and every state a room, so that the pods that are put on a node never have more
-# together than the node's room becomes less. So pods with more in all than a set of nodes has room for do not fit
-# there. Amounts are rounded down and rooms up.
+# A measure assigns an amount to every pod and a room to every state. Placing pods on a node reduces its room by at
+# least the sum of their amounts. So pods whose sum exceeds the room of a set of nodes do not fit there. Amounts are
+# rounded down and rooms up.
 #
 # Alongside plain sums there are measures with a threshold t: of a relative amount x (the whole is 1) it counts nothing
-# where x < t, all of 1 where x > 1 - t, and x otherwise. They know that two pods of 60 % need two GPUs, and that the
+# where x < t, all of 1 where x > 1 - t, and x otherwise. They express that two pods of 60 % need two GPUs, and that the
 # last 10 % of a GPU are of no use to pods that all need 20 %. (Fekete and Schepers, "New classes of fast lower bounds
 # for bin packing problems", 2001.)
 
 
 @dataclass(frozen=True, slots=True)
 class _GpuMeasure:
-    """`free`: the relative room of a GPU; `taken`: what a demand takes of it."""
+    """`free`: the relative room of a GPU; `taken`: the part that a demand takes."""
 
     free: Callable[[Gpu, Usage, Limits], int]
     taken: Callable[[Gpu, Demand, Limits], int]
@@ -313,7 +313,7 @@ class _GpuMeasure:
 
 @dataclass(frozen=True, slots=True)
 class _NodeMeasure:
-    """CPU and what else a node has besides GPUs; `relative`: as a part of what the given node has free."""
+    """CPU and the other resources of a node besides GPUs; `relative`: as a part of the given node's free amount."""
 
     resource: str
     relative: bool = False
@@ -381,9 +381,9 @@ def _taken_whole(_gpu: Gpu, demand: Demand, _limits: Limits) -> int:
 
 class Measures:
     """
-    The measures of these requests on these nodes, and what each request needs by each of them.
+    The measures of these requests on these nodes, and the needs of each request by each measure.
 
-    `by_kind`: per given node and shape what the pod would take of which GPU, for each choice of GPUs there.
+    `by_kind`: per given node and shape, the amount that the pod would take of each GPU, for each choice of GPUs.
     """
 
     def __init__(
@@ -428,7 +428,7 @@ class Measures:
         """By kind of node and shape, for the pairs that fit."""
 
     def room(self, node: NodeState, kind: int) -> Amounts:
-        """The most room that a node in this state has."""
+        """The most room of a node in this state."""
         by_gpu = [self._room_of(gpu, usage) for gpu, usage in zip(node.gpus, node.usage, strict=True)]
         given = self._given[kind]
         return (

@@ -1,14 +1,13 @@
 """
-Requests for nodes as Kubernetes objects: written and read here.
+Writes and reads requests for nodes as Kubernetes objects.
 
-A request asks for *nodes*, not for GPUs: each of its pods takes a node of the pool for itself, by anti-affinity and by
-more than half of the node's CPU or memory, and is kept off the nodes that exist: by their names, or, where Karpenter
-brings the nodes, by the pods with shares on them. So it means the same with the vendor's device plugin on or off. It
-takes one of two forms:
+A request is for *nodes*, not for GPUs. Each of its pods takes a whole node of the pool, by anti-affinity and by more
+than half of the node's CPU or memory. It avoids existing nodes by their names or, if Karpenter adds the nodes, by the
+pods with shares on them. So it works the same with the vendor's device plugin on or off. It takes one of two forms:
 
-- **ProvisioningRequest** (`autoscaling.x-k8s.io/v1`, class `best-effort-atomic-scale-up`) with its PodTemplate, where
-  the cluster serves that kind: no pod is made.
-- **Placeholder pods** where it does not. They are deleted as soon as the node's GPUs are published.
+- **ProvisioningRequest** (`autoscaling.x-k8s.io/v1`, class `best-effort-atomic-scale-up`) with its PodTemplate, if
+  the cluster serves that kind: no pod is created.
+- **Placeholder pods** otherwise. They are deleted as soon as the node's GPUs are published.
 
 A pool's spare nodes are a **CapacityBuffer** (`autoscaling.x-k8s.io/v1beta1`) with its PodTemplate.
 
@@ -40,28 +39,28 @@ _MOST_NAMED = 2_000
 _HOSTNAME = "kubernetes.io/hostname"
 _FROM_TENANTS: JSON = {
     "namespaceSelector": {"matchLabels": {str(names.INJECT_LABEL): names.INJECT_ENABLED}},
-    # A DaemonSet's pod may be the first on a new node, and must not keep the placeholder off it.
+    # A DaemonSet's pod may be the first on a new node, and must not exclude the placeholder.
     "labelSelector": {"matchExpressions": [{"key": "pod-template-generation", "operator": "DoesNotExist"}]},
     "topologyKey": _HOSTNAME,
 }
-"""Off the nodes with a pod of a served namespace, other than those of DaemonSets, which have that label."""
+"""Avoid the nodes with a pod of a served namespace, except pods of DaemonSets, which have that label."""
 _SPARE = "-spare"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """What a request is made of. `name`: of the object; `image`: of placeholder pods, which only sleep."""
+    """The input of a request. `name`: of the object; `image`: of placeholder pods, which only sleep."""
 
     name: str
     pool: str
     empty: NodeState
     selector: Mapping[str, str]
-    """Labels that the pool's nodes get from their group."""
+    """Labels of the pool's nodes, from their group."""
     off: tuple[str, ...]
-    """Names of the nodes to which its pods must not go."""
+    """Names of the nodes that its pods must avoid."""
     image: str = NO_IMAGE
     karpenter: bool = False
-    """Whether Karpenter brings the nodes. It ignores a pod whose node affinity has a hostname or `matchFields`."""
+    """Whether Karpenter adds the nodes. Karpenter ignores a pod whose node affinity has a hostname or `matchFields`."""
 
 
 def pod_template(form: RequestForm) -> JSON:
@@ -130,7 +129,7 @@ def request_of(document: Mapping[str, Any]) -> NodeRequest | None:
 
 
 def _refusal(document: Mapping[str, Any]) -> str:
-    """The autoscaler's message if it has given up."""
+    """The autoscaler's message, if the autoscaler has given up."""
     for condition in (document.get("status") or {}).get("conditions") or []:
         if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Failed", "True"):
             message = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:_LONGEST]
@@ -147,7 +146,7 @@ def _labels(form: RequestForm) -> dict[str, str]:
 
 
 def _spec(form: RequestForm) -> JSON:
-    """A pod that takes a node of the pool for itself, and does nothing there."""
+    """A pod that takes a whole node of the pool, and does nothing there."""
     apart: list[JSON] = [{"labelSelector": {"matchLabels": _labels(form)}, "topologyKey": _HOSTNAME}]
     affinity: JSON = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
     tolerations: list[JSON] = [
@@ -156,8 +155,8 @@ def _spec(form: RequestForm) -> JSON:
     ]
     if form.off and form.karpenter:
         apart.append(_FROM_TENANTS)
-        # It is to be there before the node's GPUs are published: a tenant's pod that is placed there meanwhile would
-        # be refused by kube-scheduler, which may not try it again for minutes once the placeholder is gone.
+        # It must run before the node's GPUs are published: a tenant's pod that is placed there meanwhile would be
+        # refused by kube-scheduler, which may not try it again for minutes once the placeholder is gone.
         tolerations.append({"key": str(names.STARTUP_TAINT), "operator": "Exists", "effect": "NoSchedule"})
     elif form.off:
         off = sorted(form.off)[:_MOST_NAMED]
@@ -181,7 +180,7 @@ def _spec(form: RequestForm) -> JSON:
                 "name": "placeholder",
                 "image": form.image,
                 "command": ["sleep", "infinity"],
-                # Images for GPUs ask the container runtime for all of them; a placeholder must see none.
+                # Images for GPUs request all GPUs from the container runtime; a placeholder must see none.
                 "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
                 "resources": {"requests": more_than_half(form.empty.allocatable, form.empty.requested)},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -192,9 +191,9 @@ def _spec(form: RequestForm) -> JSON:
 
 def more_than_half(allocatable: Compute, requested: Compute) -> dict[str, str]:
     """
-    An amount of CPU, and of memory, of which a node has room for one: a little more than half of what it has.
+    An amount of CPU and of memory that fits on a node only once: a little more than half of the node's amount.
 
-    Not all of it: other pods of the node, such as DaemonSets that were added later, still find room.
+    It is not the whole amount, so that other pods, such as DaemonSets that are added later, still fit.
     """
     cpu, memory = allocatable.cpu - requested.cpu, allocatable.memory - requested.memory
     amounts = {}

@@ -1,14 +1,13 @@
 """
 Pack waiting pods onto nodes that are being added, and onto as few new nodes of the pools as possible.
 
-Pure: the same question always has the same answer. The rules of placement themselves say what fits
+Pure: the same input always gives the same result. The rules of placement decide what fits
 (`allocator.features.provisioning.node_states`).
 
-First the pods are put on nodes in some quick ways: one pod after the other, the largest first by different measures;
-and one node after the other, each with the pods that suit its room. That is often the best already, and sums over all
-pods prove it. Where they do not, a search asks whether fewer nodes do, depth first. It goes through states of nodes
-rather than through nodes, so equal nodes and equal pods count once. All of it is bounded by `steps`, and
-`Packing.exact` says whether that was enough.
+First the pods are placed in some quick ways: one pod after the other, the largest first by different measures; and one
+node after the other, each with the pods that suit its room. The result is often optimal, and sums over all pods prove
+it. If they do not, a depth-first search tries fewer nodes. It visits states of nodes instead of nodes, so equal nodes
+and equal pods count once. `steps` bounds all of this, and `Packing.exact` reports whether the bound was enough.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from contract.scheduling.fit import Steps
 from contract.scheduling.needs import SchedulingRequest
 
 MOST_ASKS = 1_000
-"""Pods of one packing. Later ones are served when they move up."""
+"""The most pods of one packing. Later pods follow when they move up."""
 _STEPS = 24_000
-"""Pods put on a node, and what is evaluated for that; some 20 us each."""
+"""The bound on placements of a pod on a node, with their evaluations; some 20 us each."""
 _MOST_TRIES = 24
-"""Pods that are tried for the room that a node has left, the likeliest first."""
+"""The number of pods that are tried for a node's remaining room, the likeliest first."""
 _MOST_REMEMBERED = 10_000
-"""Pods of different kinds of which it is remembered whether a node would serve them."""
+"""The number of different kinds of pods for which the result is remembered."""
 _NEVER = 1 << 50
-"""A distance larger than between any need and any room."""
+"""A distance larger than any between a need and a room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +53,14 @@ class PoolRoom:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Which nodes to ask for, and which pod each of them is for."""
+    """The nodes to request, and the pods for which they are."""
 
     opened: tuple[tuple[str, int], ...]
-    """(pool, nodes to be requested), in the pools' order; only positive numbers."""
+    """(pool, number of nodes to request), in the pools' order; only positive numbers."""
     places: tuple[str, ...]
-    """Per pod the name of its node, one that is coming or `POOL/1`, `POOL/2` and so on; empty where none serves it."""
+    """The name of each pod's node: one that is being added, or `POOL/1`, `POOL/2` and so on; empty for none."""
     exact: bool
-    """Whether it is certain that fewer nodes do not serve these pods, and that no earlier pod can be served."""
+    """Whether it is certain that fewer nodes do not suffice for these pods, and that no earlier pod can be placed."""
 
 
 _Question = tuple[tuple[SchedulingRequest, ...], tuple[NodeState, ...], tuple[PoolRoom, ...]]
@@ -69,7 +68,7 @@ _Question = tuple[tuple[SchedulingRequest, ...], tuple[NodeState, ...], tuple[Po
 
 class Packer:
     """
-    `pack` with remembered answers: while the same pods wait for the same nodes, nothing is packed again.
+    `pack` with its last result: while the same pods wait for the same nodes, nothing is packed again.
 
     Not thread-safe: one owner calls it.
     """
@@ -83,14 +82,14 @@ class Packer:
     def pack(
         self, asks: Sequence[SchedulingRequest], coming: Sequence[NodeState], pools: Sequence[PoolRoom]
     ) -> Packing:
-        """`pack`, or its last answer where the question is the same."""
+        """`pack`, or its last result for the same input."""
         question = tuple(asks), tuple(coming), tuple(pools)
         if self._last is None or self._last[0] != question:
             self._last = question, pack(asks, coming, pools, self._limits)
         return self._last[1]
 
     def serves(self, pool: str, empty: NodeState, ask: SchedulingRequest) -> bool:
-        """Whether an empty node of a pool would serve a pod."""
+        """Whether a pod would fit on an empty node of a pool."""
         if self._empty.get(pool) != empty or len(self._served) > _MOST_REMEMBERED:
             self._empty[pool] = empty
             self._served = {key: held for key, held in self._served.items() if key[0] != pool}
@@ -109,14 +108,14 @@ def pack(
     steps: int = _STEPS,
 ) -> Packing:
     """
-    Put pods, given in the order of the queue, onto the nodes `coming` and onto new nodes of `pools`.
+    Place pods, in the order of the queue, on the nodes `coming` and on new nodes of `pools`.
 
-    An earlier pod is never left out for later ones. For the pods that are served, the fewest nodes of the last pool are
-    opened, of equally few of these the fewest of the last but one, and so on: pools are listed with the preferred one
-    first. Nodes that are coming anyway are filled first. No node is opened that serves no pod.
+    An earlier pod is never left out for later ones. The result opens as few nodes of the last pool as possible, then as
+    few of the last but one, and so on: pools are listed with the preferred one first. Nodes that are being added anyway
+    are filled first. Every opened node gets a pod.
 
-    Where `steps` are not enough, the answer is the best that was found. Pods that would need more than their part of
-    the evaluations are then left out, and the others are not.
+    If `steps` are not enough, the result is the best that was found. Then only the pods that would need more than their
+    part of the evaluations are left out.
     """
     shapes = list(dict.fromkeys(asks[:MOST_ASKS]))
     numbers = {ask: number for number, ask in enumerate(shapes)}
@@ -140,7 +139,7 @@ def pack(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One pod put on a node: its shape, and the node's state before and after; before, `~pool` for a new node."""
+    """One placement: the pod's shape, and the node's state before and after; before, `~pool` for a new node."""
 
     shape: int
     before: int
@@ -149,7 +148,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Bins:
-    """Nodes in use by their states, and per pool how many may still be opened, and the state of an empty one."""
+    """Nodes in use by their states; per pool, the number that may still be opened and the state of an empty node."""
 
     used: Counter[int]
     left: list[int]
@@ -192,7 +191,7 @@ Order = Callable[[int], tuple[int, ...]]
 
 
 class _Packer:
-    """Answers whether pods fit on nodes, within a bound on the steps of all questions together."""
+    """Decides whether pods fit on nodes, within a bound on the steps of all calls together."""
 
     def __init__(self, states: NodeStates, start: _Bins) -> None:
         self.exact = True
@@ -207,7 +206,7 @@ class _Packer:
             tuple(map(min, zip(*(measures.needs[kind, shape] for kind in accepting), strict=True))) if accepting else ()
             for shape, accepting in enumerate(self._accepting)
         ]
-        """By shape, what it needs at least by each measure."""
+        """The least need of each shape by each measure."""
         self._groups = _groups(self._accepting, kinds)
         self._largest = list(map(max, zip(*map(states.room, sorted(kinds)), strict=True)))
         self._relative = [self._in_parts(need) for need in self._needs]
@@ -219,16 +218,16 @@ class _Packer:
         self._fullness: dict[int, int] = {}
 
     def _in_parts(self, amounts: Amounts) -> npt.NDArray[np.int64]:
-        """Amounts by each measure, in thousandths of the most that an empty node has."""
+        """Amounts by each measure, in thousandths of the largest empty node's amount."""
         parts = [1000 * has // all_ if all_ else 0 for has, all_ in zip(amounts, self._largest, strict=False)]
         return np.array(parts + [0] * (len(self._largest) - len(parts)), np.int64)
 
     def _sizes(self) -> list[Order]:
         """
-        Keys by which shapes are sorted before they are put on nodes.
+        Keys by which shapes are sorted before they are placed.
 
-        Pods that only the last pools serve come first in each, so that others use the room that is left there. Then the
-        largest come first: by the sum of what they need, by the most that they need of anything, by their GPUs.
+        Pods that fit only on the last pools come first in each, so that others use the remaining room there. Then the
+        largest come first: by the sum of their needs, by their largest need, by their GPUs.
         """
         sums = [int(parts.sum()) for parts in self._relative]
         most = [int(parts.max(initial=0)) for parts in self._relative]
@@ -243,7 +242,7 @@ class _Packer:
     # -- the questions, in their order ------------------------------------------------------------------------------
 
     def served(self, waiting: Sequence[int]) -> Path:
-        """The pods that are served, put on nodes; an earlier one is never left out for later ones."""
+        """Place as many pods as possible; an earlier one is never left out for later ones."""
         possible = [shape for shape in waiting if any(self._room_at_all(kind) for kind in self._accepting[shape])]
         found = self._quickest(possible, self._start)
         if found is not None:
@@ -254,7 +253,7 @@ class _Packer:
         for number, shape in enumerate(possible, 1):
             if shape in hopeless:
                 continue
-            # A pod that is hard to evaluate has only its part of the reserve, and leaves the rest to others.
+            # A pod that is hard to evaluate gets only its part of the reserve, so the rest is left for others.
             is_light = self._states.weights[shape] == 1
             self._states.reserve = 0 if is_light else RESERVE * (len(possible) - number) // len(possible)
             step = next(self._ways(shape, bins), None)
@@ -275,7 +274,7 @@ class _Packer:
         return placed
 
     def fewest(self, placed: Path) -> Path:
-        """The same pods on fewer nodes, where that is possible: fewer of the last pool, then of the one before it."""
+        """The same pods on fewer nodes, if possible: fewer of the last pool, then of the one before it."""
         wanted = [step.shape for step in placed]
         placed = min((placed, *self._quick(wanted, self._start)), key=lambda steps: self._cost(steps))
         most = list(self._start.left)
@@ -305,7 +304,7 @@ class _Packer:
     # -- one question -----------------------------------------------------------------------------------------------
 
     def _fits(self, wanted: Sequence[int], bins: _Bins) -> Path | None:
-        """The pods on these nodes; None where they do not fit, or it is not found out: then `exact` becomes False."""
+        """The pods on these nodes; None if they do not fit, or if that stays unknown: then `exact` becomes False."""
         slack = self._slack(wanted, bins)
         if any(left < 0 for of_group in slack for left in of_group):
             return None
@@ -319,7 +318,7 @@ class _Packer:
         return next(self._quick(wanted, bins), None)
 
     def _quick(self, wanted: Sequence[int], bins: _Bins) -> Iterator[Path]:
-        """Placements of the pods in some quick ways; those in which all of them find room."""
+        """Placements of the pods in some quick ways: only those in which all pods fit."""
         for number, order in enumerate(self._orders):
             if number and self._steps.spent:
                 return
@@ -333,9 +332,9 @@ class _Packer:
 
     def _node_by_node(self, wanted: Sequence[int], bins: _Bins) -> Path | None:
         """
-        Each node filled before the next one: nodes in use, then new ones for the largest of the pods that are left.
+        Fill each node before the next one: nodes in use, then new ones for the largest of the remaining pods.
 
-        Pods that only the last pools serve come first; others then use the room that they leave.
+        Pods that fit only on the last pools come first; others then use the remaining room.
         """
         bins, placed = bins.copy(), Path()
         for pool in sorted({self._first_pools[shape] for shape in wanted}, reverse=True):
@@ -352,9 +351,9 @@ class _Packer:
 
     def _fill(self, state: int, left: Counter[int], bins: _Bins, placed: Path) -> None:
         """
-        Pods that are left, put on a node until none of them has room there.
+        Place remaining pods on a node until no more fit.
 
-        The next one is always the one whose needs by all measures are nearest to the room. (Panigrahy and others,
+        The next pod is always the one whose needs by all measures are nearest to the room. (Panigrahy and others,
         "Heuristics for vector bin packing", 2011, the norm-based one.)
         """
         while left:
@@ -379,7 +378,7 @@ class _Packer:
             del left[step.shape]
 
     def _one_by_one(self, wanted: Iterable[int], bins: _Bins) -> Path | None:
-        """Each pod on the fullest node in use that takes it, else on a new one of the first pool that does."""
+        """Place each pod on the fullest node in use with room for it, else on a new node of the first suitable pool."""
         bins, placed = bins.copy(), []
         ranked = sorted((self._free(state), state) for state in bins.used)
         for shape in wanted:
@@ -407,7 +406,7 @@ class _Packer:
         return None
 
     def _ways(self, shape: int, bins: _Bins) -> Iterator[_Step]:
-        """Every way to put a pod of this shape on a node, nodes in use first, the fullest of them first."""
+        """Every way to place a pod of this shape, nodes in use first, the fullest of them first."""
         nodes = [(state, state) for state in sorted(bins.used, key=lambda state: (self._free(state), state))]
         nodes += [(~pool, bins.empty[pool]) for pool in bins.openable() if bins.empty[pool] not in bins.used]
         for before, state in nodes:
@@ -418,7 +417,7 @@ class _Packer:
                 yield _Step(shape, before, after)
 
     def _free(self, state: int) -> int:
-        """Roughly how much room the state has, to tell full nodes from empty ones."""
+        """The approximate room of the state, to distinguish full nodes from empty ones."""
         known = self._fullness.get(state)
         if known is None:
             room, given = self._states.room(state), self._states.room(self._states.kinds[state])
@@ -428,9 +427,9 @@ class _Packer:
 
     def _search(self, wanted: Sequence[int], bins: _Bins, slack: list[list[int]]) -> Path | None:
         """
-        Every way to put the pods on the nodes, depth first, in half of the steps that are left.
+        Try every way to place the pods, depth first, in half of the remaining steps.
 
-        A loop rather than a recursion, since it is as deep as there are pods.
+        This is a loop and not a recursion, because its depth is the number of pods.
         """
         order = sorted(wanted, key=self._orders[0])
         bins, placed, most = bins.copy(), Path(), self._steps.left // 2
@@ -466,8 +465,8 @@ class _Packer:
 
     def _slack(self, wanted: Iterable[int], bins: _Bins) -> list[list[int]]:
         """
-        For each group of kinds of nodes and each measure, the room that these nodes have beyond the needs of the pods
-        that fit nowhere else. Pods fit only where none of it is negative.
+        For each group of kinds of nodes and each measure, the room of these nodes beyond the needs of the pods that fit
+        nowhere else. Pods fit only if no value is negative.
         """
         counts = Counter(wanted)
         slack = []
@@ -485,7 +484,7 @@ class _Packer:
         return slack
 
     def _slack_after(self, slack: Sequence[list[int]], step: _Step, bins: _Bins) -> list[list[int]] | None:
-        """The slack with this pod on a node; None where it becomes negative."""
+        """The slack with this pod on a node; None if it becomes negative."""
         before = bins.empty[~step.before] if step.before < 0 else step.before
         kind = self._states.kinds[before]
         was, now = self._states.room(before), self._states.room(step.after)
@@ -508,7 +507,7 @@ _MOST_GROUPS = 6
 
 
 def _groups(accepting: Sequence[frozenset[int]], kinds: Iterable[int]) -> list[frozenset[int]]:
-    """All kinds of nodes, and the smallest sets of kinds that are all that some pods fit on."""
+    """The set of all kinds of nodes, and the smallest sets of kinds outside which some pods do not fit."""
     everything = frozenset(kinds)
     some = sorted({each for each in accepting if each} - {everything}, key=lambda group: (len(group), sorted(group)))
     return [everything, *some[: _MOST_GROUPS - 1]]
@@ -522,8 +521,8 @@ def _places(
     states: NodeStates,
 ) -> list[str]:
     """
-    The name of each pod's node, in the order of the queue. Of equal pods the earlier ones get nodes that come anyway,
-    and a pool's nodes are numbered by the first pod on each.
+    The name of each pod's node, in the order of the queue. Of equal pods the earlier ones get nodes that are being
+    added anyway. A pool's nodes are numbered by the first pod on each.
     """
     at: dict[int, list[int]] = {}
     names: dict[int, str] = {number: node.name for number, node in enumerate(coming)}

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: which pods no node serves, and what pods may expect of requested nodes.
+The feature's part of the core: the pods that fit on no node, and what pods may expect of requested nodes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import SchedulingRequest
 
 _LOOKED_AT = 256
-"""Pods looked at in one turn."""
+"""The number of pods that one turn checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodesExpected:
-    """What waiting pods may expect of the pools of the options, by uid, for all of them."""
+    """What waiting pods may expect of the pools of the options, by uid, for all pools."""
 
     expectations: Mapping[str, Expectation]
 
 
 class ProvisioningPart:
-    """What the core knows of the nodes that were requested."""
+    """The core's state of requested nodes."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -40,7 +40,7 @@ class ProvisioningPart:
         return FeaturePart(handlers={NodesExpected: self._nodes_expected}, explains=self._explains)
 
     def _nodes_expected(self, event: NodesExpected, now: float) -> None:
-        """What pods may expect of pools may have changed; their messages follow soon."""
+        """Store what pods may now expect of pools; their messages follow soon."""
         before, after = (_codes(expected) for expected in (self._expected, event.expectations))
         if before != after:
             self._state.trigger.retell()
@@ -56,7 +56,7 @@ class ProvisioningPart:
         return UnservedPods(self, after)
 
     def settled(self) -> bool:
-        """Whether the queue has been tried, within its budget, since a change that may help a pod."""
+        """Whether the queue was tried, within its budget, since the last change that may help a pod."""
         trigger = self._state.trigger
         return self._state.leadership.holds() and not trigger.requeued and not trigger.running
 
@@ -68,8 +68,8 @@ class ProvisioningPart:
         """
         Whether a pod has waited this many seconds and fits on no existing node, while the queue is settled.
 
-        This excludes pods that a claim serves, pods for which evictions make room, and pods that wait until a neighbour
-        has started, which takes less time than a node.
+        This excludes pods with a claim, pods for which evictions make room, and pods that wait for the start of a
+        neighbour, which takes less time than a node.
         """
         now, records = self._core.clock(), self._state.records
         return (
@@ -84,10 +84,10 @@ class ProvisioningPart:
 
     def of(self, entry: QueuedPodInfo, groups: dict[PodRules, int]) -> Unserved:
         """
-        The pod, and what other pods and volumes say of it on a node that does not exist yet.
+        The pod, and the rules of other pods and volumes for it on a node that does not exist yet.
 
-        `groups`: a number for each kind of pods that exclude their like; the pod's own is added. A number decides among
-        plans that are equally good, so it must be the same in each process: a hash is not.
+        `groups`: a number for each kind of pods that exclude each other; the pod's own is added. The number decides
+        among equally good plans, so it must be the same in each process, which a hash is not.
         """
         cache = self._state.cache
         closed = cache.closed_pools(entry.ask, entry.rules, self._core.pools.nodes)
@@ -97,19 +97,19 @@ class ProvisioningPart:
 
 
 class UnservedPods:
-    """A search for pods that no node serves, in turns between which others get the lock."""
+    """A search for pods that fit on no node, in turns between which others get the lock."""
 
     def __init__(self, part: ProvisioningPart, after: float) -> None:
         self._part = part
         self._after = after
         self.found: tuple[Unserved, ...] | None = None
         """
-        In the order of the queue, after the last turn. None if unknown: something has changed, and the queue has not
-        been tried since.
+        The pods in the order of the queue, after the last turn. None if unknown: something has changed, and the queue
+        was not tried since.
         """
 
     def turns(self) -> Iterator[None]:
-        """Look, a turn at a time."""
+        """Search, one turn at a time."""
         waiting = self._part.waiting()
         if waiting is None:
             return

@@ -1,5 +1,5 @@
 """
-The present state of the declared pools: the nodes of each, and what an empty one has.
+The current state of the declared pools: the nodes of each, and the amounts of an empty node.
 
 Pure: the options, the nodes and their GPUs in, a `PoolView` for each pool out.
 """
@@ -18,7 +18,7 @@ from contract.reslicing import reslices
 _LEAVING = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints of nodes that an autoscaler is about to delete."""
 _BY_KARPENTER = "karpenter.sh/nodepool"
-"""The label of nodes that Karpenter brought."""
+"""The label of nodes that Karpenter added."""
 _REPELS = ("NoSchedule", "NoExecute")
 
 

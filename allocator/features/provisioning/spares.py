@@ -1,8 +1,8 @@
 """
-How many nodes of each pool are kept spare, and on which nodes a spare one cannot be.
+The number of spare nodes of each pool, and the nodes that cannot be spare.
 
 Pure: the pools, their nodes and the GPUs in, a `Spare` for each pool out. A spare node is a node without shares, or one
-that is being added. So a node that takes its first share is no longer spare, and the autoscaler adds another.
+that is being added. So a node with its first share is no longer spare, and the autoscaler adds another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contract.options import PoolOptions
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """What an autoscaler keeps spare of a pool. `off`: nodes of the pool that are not spare."""
+    """The spare nodes that an autoscaler keeps of a pool. `off`: nodes of the pool that are not spare."""
 
     pool: str
     nodes: int
@@ -28,10 +28,10 @@ def spares(
     options: PoolOptions, views: Iterable[PoolView], states: Mapping[str, NodeState], now: float, patience: float
 ) -> list[Spare]:
     """
-    The spare nodes of each pool that is to have some and may have them, in the order of the options.
+    The spare nodes of each pool that is configured to have some and may have them, in the order of the options.
 
-    `states`: the nodes that have published GPUs. `patience`: seconds for which a node without GPUs counts as one that
-    comes. A pool with as many nodes in use as it may have keeps none.
+    `states`: the nodes that have published GPUs. `patience`: seconds for which a node without GPUs counts as being
+    added. A pool with its maximum of nodes in use keeps none.
     """
     by_name = {view.name: view for view in views}
     found = []

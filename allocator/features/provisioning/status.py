@@ -1,5 +1,5 @@
 """
-The declared pools as text for people, from one pass over them: what is requested, or why nothing is.
+The declared pools as readable text, from one pass over them: the requested nodes, or why none are requested.
 
 Pure.
 """
@@ -19,13 +19,13 @@ def of_pools(
     """
     The status of each declared pool, in the order of the options.
 
-    `views`: those about which enough is known. `failed`: why a pool could not be asked, by its name.
+    `views`: the pools about which enough is known. `failed`: why the request of a pool failed, by its name.
     """
     return tuple(_of_pool(now, pool, views.get(pool.name), plan, failed.get(pool.name, "")) for pool in declared)
 
 
 def wanted(plan: Plan, failed: Mapping[str, str]) -> dict[str, int]:
-    """By pool, the nodes that live and new requests are for and that are not ready yet; pools without any left out."""
+    """The nodes of live and new requests that are not ready yet, by pool; pools without any are left out."""
     found: dict[str, int] = {}
     for each in plan.live:
         missing = each.outstanding + sum(not node.ready for node in each.came)

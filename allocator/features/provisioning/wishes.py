@@ -1,15 +1,15 @@
 """
-The nodes that were requested: what to ask for now, what has come, and what is given up.
+Requested nodes: which to request now, which have come, and which requests are given up.
 
-A **node request** asks for some nodes of a pool. `reconcile` compares the requests that exist, the nodes that exist and
-the pods that wait, and says which requests to make and which to delete. It keeps only the pause after a failure, so
-another leader continues from what is on the API server.
+A **node request** is for some nodes of a pool. `reconcile` compares the existing requests, the existing nodes and the
+waiting pods, and returns the requests to create and to delete. It keeps only the pause after a failure, so another
+leader continues from the objects on the API server.
 
 A request is filled by the nodes of its pool that are created after it, the oldest request first; a placeholder pod by
 the node to which it is bound, once it is. It has ended when all its nodes are ready: they have published their GPUs. It
-is given up when its nodes have not come within the bound, when they came without GPUs, or when the autoscaler says that
-it cannot bring them; the pool is then asked again after a pause that doubles. It is withdrawn when no pod needs its
-nodes any more.
+is given up when its nodes have not come within the bound, when they came without GPUs, or when the autoscaler reports
+that it cannot add them; the pool is then requested again after a pause that doubles. It is withdrawn when no pod needs
+its nodes any more.
 
 Pure: time is passed in, in seconds since 1970, as the API server's creation times are.
 """
@@ -27,16 +27,16 @@ from contract.model import NodeState
 from contract.scheduling.needs import Requirement, SchedulingRequest
 
 _PAUSE, _PAUSE_CAP = 60.0, 1800.0
-"""Seconds until a pool that gave nothing is asked again: the first pause, and the longest."""
+"""Seconds until nodes of a pool are requested again after a failure: the first pause, and the longest."""
 _SETTLING = 10.0
-"""Seconds within which pods are placed on a ready node."""
+"""Seconds within which pods are placed on a newly ready node."""
 _POOL = "/pool"
-"""The label of an empty node that says its pool, while pods are packed; no label's key begins with a slash."""
+"""The label of an empty node with its pool, while pods are packed; no real label's key begins with a slash."""
 MOST_NODES = 1_000
-"""Nodes of one request, at most."""
+"""The most nodes of one request."""
 
 Outcome = Literal["brought", "without-gpus", "too-late", "refused", "withdrawn"]
-"""Why a request ended. `without-gpus`: its nodes came, and did not publish GPUs within the bound."""
+"""Why a request ended. `without-gpus`: its nodes came, but published no GPUs within the bound."""
 _FAILURES = ("without-gpus", "too-late", "refused")
 
 
@@ -59,21 +59,21 @@ class PoolNode:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool from which nodes may be requested, as it is."""
+    """The current state of a pool from which nodes may be requested."""
 
     name: str
     empty: NodeState
     """An empty node of it."""
     most: int
-    """Nodes that it may have, including existing ones."""
+    """The most nodes of the pool, including existing ones."""
     nodes: tuple[PoolNode, ...] = ()
     karpenter: bool = False
-    """Whether Karpenter has brought a node of the cluster, so that it may bring those of the pool."""
+    """Whether Karpenter has added a node of the cluster, so that it may add those of the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """A request as the API server has it."""
+    """A request as it is on the API server."""
 
     name: str
     pool: str
@@ -82,7 +82,7 @@ class NodeRequest:
     refused: str = ""
     """The autoscaler's message that it cannot add the nodes."""
     bound: tuple[str, ...] | None = None
-    """The nodes to which its placeholder pods are bound. None: it has none, and is filled by the nodes that come."""
+    """The nodes to which its placeholder pods are bound. None: it has no such pods, and new nodes fill it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class Unserved:
     closed: frozenset[str] = frozenset()
     """Pools whose empty node other pods or volumes refuse for it."""
     apart: int | None = None
-    """Equal for pods of which no two may be on one node; None for a pod that may share its node with equal pods."""
+    """Equal for pods that may not share a node; None for a pod that may share its node with equal pods."""
 
     def as_packed(self) -> SchedulingRequest:
         """
         The request with requirements in place of the rules about other pods and volumes, as if its author had written
-        them: against the pools that are closed to it, and a host port that only equal pods have.
+        them: it excludes the pools that are closed to it, and has a host port that only equal pods have.
         """
         needs = self.ask.needs
         if self.closed:
@@ -122,7 +122,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """How often in a row a pool gave nothing, until when it is not asked, and how the last request of it failed."""
+    """The number of failed requests of a pool in a row, the end of the pause, and how the last request failed."""
 
     failures: int
     until: float
@@ -133,7 +133,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one call of `reconcile` keeps for the next."""
+    """The state that one call of `reconcile` keeps for the next."""
 
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     """By pool."""
@@ -144,11 +144,11 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """
-    What a waiting pod may expect of a pool whose empty node would serve it.
+    What a waiting pod may expect of a pool on whose empty node it would fit.
 
-    `requested`: since when a node is requested; None where none is. Then `until` says when another one is, after
-    it gave nothing as `failed` says; 0 where it has as many nodes as it may have. `node`: the node that has come, and
-    is not ready yet.
+    `requested`: the time since which a node is requested; None if none is. Then `until` is the time of the next request
+    after the failure `failed`; 0 if the pool has its maximum of nodes. `node`: the node that has come, and is not ready
+    yet.
     """
 
     pool: str
@@ -156,7 +156,7 @@ class Expectation:
     node: str = ""
     until: float = 0.0
     most: int = 0
-    """Nodes that the pool may have."""
+    """The most nodes of the pool."""
     failed: Outcome | None = None
 
 
@@ -169,25 +169,25 @@ class OpenRequest:
 
     @property
     def outstanding(self) -> int:
-        """Its nodes that have not come."""
+        """The number of its nodes that have not come."""
         return self.request.count - len(self.came)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done."""
+    """The result of `reconcile`."""
 
     make: tuple[tuple[str, int], ...] = ()
-    """(pool, nodes) of each request to be made."""
+    """(pool, number of nodes) of each request to create."""
     end: tuple[Ended, ...] = ()
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
-    """By the uid of each pod that a node of a pool would serve."""
+    """What each pod that would fit on a node of a pool may expect, by its uid."""
     memory: Memory = Memory()
     packing: Packing | None = None
     live: tuple[OpenRequest, ...] = ()
     """The requests that continue."""
     needed: frozenset[str] = frozenset()
-    """Pools whose empty node would serve a pod for which no node is asked."""
+    """Pools on whose empty node a pod would fit for which no node is requested."""
 
 
 def reconcile(
@@ -200,11 +200,11 @@ def reconcile(
     packer: Packer,
 ) -> Plan:
     """
-    What to do now.
+    Decide what to request and delete now.
 
-    `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is no longer declared is
-    withdrawn. `patience`: seconds that a request may take until its nodes have published their GPUs. `packer` remembers
-    what it packed in the last call.
+    `pools` are in the administrator's order, `unserved` in the queue's. A request of a pool that is no longer declared
+    is withdrawn. `patience`: seconds that a request may take until its nodes have published their GPUs. `packer` keeps
+    its result of the last call.
     """
     pools = [replace(pool, empty=_labelled(pool)) for pool in pools]
     asks = [pod.as_packed() for pod in unserved]
@@ -242,9 +242,9 @@ def _open_requests(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest
     """
     Each request, the oldest first, with the nodes that came for it: each node came for one request.
 
-    A placeholder pod's node is the one to which it is bound. A pod is bound a while after its node has come: until then
-    a new node of the pool is its as it is any other request's. Otherwise the node would serve the waiting pods, the
-    placeholder would look unnecessary, and without it the autoscaler would remove the node.
+    A placeholder pod's node is the one to which it is bound. A pod is bound a while after its node has come. Until
+    then, a new node of the pool counts for it as for any other request. Otherwise the waiting pods would get the node,
+    the placeholder would look unnecessary, and without it the autoscaler would remove the node.
     """
     left = {name: sorted(pool.nodes, key=lambda node: (node.created, node.name)) for name, pool in pools.items()}
     ordered = sorted(requests, key=lambda each: (each.created, each.name))
@@ -277,7 +277,7 @@ def _ends(pending: OpenRequest, pool: PoolView | None, now: float, patience: flo
 
 
 def _paused(pauses: Mapping[str, Pause], ended: Iterable[Ended], now: float) -> dict[str, Pause]:
-    """The pauses from now on: one that is over stays noted, so that the next one is longer, until nodes come."""
+    """The pauses from now on. One that is over stays stored until nodes come, so that the next one is longer."""
     after = dict(pauses)
     for end in ended:
         pool = end.request.pool
@@ -292,7 +292,7 @@ def _paused(pauses: Mapping[str, Pause], ended: Iterable[Ended], now: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """A node that is expected. `node`: its name, if it exists; `request`: what it came for, or will."""
+    """An expected node. `node`: its name, if it exists; `request`: the request for which it came or will come."""
 
     state: NodeState
     pool: str
@@ -314,9 +314,9 @@ def _coming(
     pool: PoolView, live: Iterable[OpenRequest], ready_since: Mapping[str, float], now: float, patience: float
 ) -> list[_Coming]:
     """
-    The pool's young nodes on which nothing can be placed yet, and those that live requests have still to bring.
+    The pool's new nodes on which nothing can be placed yet, and the outstanding nodes of live requests.
 
-    A node that has just become ready counts for some seconds more: the queue is about to be tried on it.
+    A node that has just become ready counts for a few more seconds: the queue is about to be tried on it.
     """
     mine = [each for each in live if each.request.pool == pool.name]
     for_request = {node.name: each.request for each in mine for node in each.came}
@@ -341,9 +341,9 @@ def _room(pool: PoolView, live: Iterable[OpenRequest], pauses: Mapping[str, Paus
 
 def _rests(pool: PoolView, pauses: Mapping[str, Pause], now: float) -> bool:
     """
-    Whether the pool is not asked now: it gave nothing, or one of its nodes is idle.
+    Whether no nodes of the pool are requested now: its last request failed, or one of its nodes is idle.
 
-    Every pod that waits was tried on the idle node, and did not fit; it would not fit on another one like it.
+    Every waiting pod was tried on the idle node and did not fit, so it would not fit on an equal node.
     """
     pause = pauses.get(pool.name)
     return (pause is not None and pause.until > now) or any(node.idle for node in pool.nodes)
@@ -356,7 +356,7 @@ def _may_open(pool: PoolView, live: Iterable[OpenRequest]) -> int:
 
 def _is_needed(pending: OpenRequest, coming: Iterable[_Coming], used: set[str]) -> bool:
     """
-    Whether one of its nodes serves a pod that waits.
+    Whether one of its nodes is for a waiting pod.
 
     A request whose nodes have all come is kept until they are ready.
     """
@@ -386,7 +386,7 @@ def _expectations(
 
 
 class _Later:
-    """For pods for which no node is asked now: the first pool whose empty node would serve them."""
+    """For pods for which no node is requested now: the first pool on whose empty node they would fit."""
 
     def __init__(
         self,
@@ -403,10 +403,10 @@ class _Later:
         self._open = {pool.name: _may_open(pool, live) for pool in pools}
         self._of_shape: dict[SchedulingRequest, Expectation | None] = {}
         self.needed: set[str] = set()
-        """Pools whose empty node would serve one of them."""
+        """Pools on whose empty node one of them would fit."""
 
     def expectation(self, ask: SchedulingRequest) -> Expectation | None:
-        """What the pod may expect; None if that is unknown."""
+        """What the pod may expect; None if unknown."""
         if ask not in self._of_shape:
             self._of_shape[ask] = self._find(ask)
         return self._of_shape[ask]

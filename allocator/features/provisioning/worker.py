@@ -1,9 +1,9 @@
 """
-Asking for nodes: the leader keeps requests for nodes on the API server as `allocator.features.provisioning` wants them.
+Requests nodes: the leader keeps requests on the API server as decided by `allocator.features.provisioning`.
 
-Every pass reads the requests that exist, so a lost answer or another leader changes nothing: what was made is found.
-Requests are ProvisioningRequests where the cluster serves that kind, else placeholder pods. A pool's spare nodes are a
-CapacityBuffer. Nothing here decides which nodes; a failure is tried again with the next pass.
+Every pass reads the existing requests, so a lost answer or another leader has no effect. Requests are
+ProvisioningRequests if the cluster serves that kind, else placeholder pods. A pool's spare nodes are a CapacityBuffer.
+This module does not choose nodes. The next pass retries failures.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from runtime.metrics import Metrics
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _EVERY, _SOON = 2.0, 0.25
-"""Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
+"""Seconds from one pass to the next, and to the next attempt if the queue had to be tried first."""
 _RESTS, _LONGEST_REST = 4.0, 30.0
 """The pause after a long pass: this many times its duration, and at most this many seconds."""
 _NO_WAY = (
@@ -94,13 +94,13 @@ class ProvisioningCounters:
 
 
 class PoolReport:
-    """What people see of the pools: gauges, and a ConfigMap that is written when it changes and once a minute."""
+    """The published state of the pools: gauges, and a ConfigMap that is written on changes and once a minute."""
 
     def __init__(self, kube: Kube, metrics: Metrics | None = None) -> None:
         self._kube = kube
         self._path = paths.configmaps(names.NAMESPACE, names.POOLS)
         self._last = PoolsStatus(0.0)
-        """What was written, or tried to be written, last."""
+        """The text of the last write or attempt."""
         self._pools: tuple[PoolStatus, ...] = ()
         self._wanted: Mapping[str, int] = {}
         if metrics is not None:
@@ -119,11 +119,11 @@ class PoolReport:
         self._kube.patch_merge(self._path, {"data": {pool_status.FILE: pool_status.document(status)}})
 
     def trouble(self, now: float, why: str) -> None:
-        """The pools could not be looked at. Raises `KubeError` where that could not be written."""
+        """Publish that the pools could not be read. Raises `KubeError` if that could not be written."""
         self.show(PoolsStatus(now, self._pools, why), self._wanted)
 
     def clear(self) -> None:
-        """This replica no longer decides: the leader's text counts."""
+        """This replica no longer decides: only the leader publishes."""
         self._pools = ()
         self._wanted = {}
         self._last = PoolsStatus(0.0)
@@ -140,8 +140,8 @@ def pause_after(tried: bool, took: float) -> float:
     """
     Seconds until the next pass, after one that took this long; `tried`: whether the queue had been tried.
 
-    Thousands of pods of many shapes take seconds to pack. The pauses are longer then, so that packing takes little of
-    the processor's time, which decisions need too.
+    Packing thousands of pods of many shapes takes seconds. Then the pauses are longer, so that packing takes little of
+    the processor time that decisions need.
     """
     return max(_EVERY if tried else _SOON, min(_RESTS * took, _LONGEST_REST))
 
@@ -166,7 +166,7 @@ class Provisioner:
         packer: Packer | None = None,
         faulted: Faulted = surfaced,
     ) -> None:
-        """`tell`: writes an Event soon."""
+        """`tell`: enqueues an Event."""
         self._kube = kube
         self._controller = controller
         self._part = part
@@ -185,12 +185,12 @@ class Provisioner:
         self._logged: dict[str, str] = {}
         self._spares = SpareKeeper(kube, self._counted.spare)
         self._image = ""
-        """Of the placeholder pods; empty until it was looked up."""
+        """The image of the placeholder pods; empty until it is looked up."""
         self._served = True
-        """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
+        """Whether ProvisioningRequests may be created, and the cluster served them at the last check."""
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped."""
+        """Run until stopped."""
         pause = _EVERY
         while not stop.wait(pause):
             pause = _EVERY
@@ -205,7 +205,7 @@ class Provisioner:
                 self._publish(functools.partial(self._report.trouble, self._now(), str(error)))
 
     def once(self) -> bool:
-        """One pass. False where the queue has to be tried first. Raises `KubeError`."""
+        """One pass. False if the queue has to be tried first. Raises `KubeError`."""
         term = self._controller.term()
         options = self._options() or NO_OPTIONS
         placeholders = self._placeholders() if self._settings.placeholders else []
@@ -240,7 +240,7 @@ class Provisioner:
     def _reconciled(
         self, now: float, views: Sequence[PoolView], requests: Sequence[NodeRequest], unserved: Sequence[Unserved]
     ) -> Plan:
-        """`reconcile`, without pods that cause an error, so that one pod does not affect the others."""
+        """`reconcile` without pods that cause an error, so that one pod does not affect the others."""
         while True:
             sound = [pod for pod in unserved if pod.ask not in self._poison]
             try:
@@ -261,7 +261,7 @@ class Provisioner:
         return True
 
     def _publish(self, write: Callable[[], None]) -> None:
-        """A failure to publish for people does not fail the pass."""
+        """A failure to publish does not fail the pass."""
         try:
             write()
         except KubeError as error:
@@ -280,9 +280,9 @@ class Provisioner:
 
     def _has_unseen_nodes(self, view: PoolView, selector: Mapping[str, str]) -> bool:
         """
-        Whether the API server has nodes of the pool that are not in its view, because the watch of nodes is behind.
+        Whether the API server has nodes of the pool that its view lacks, because the watch of nodes is behind.
 
-        A request ends when its nodes have come, so a new leader with an old view would see neither, and ask again.
+        A request ends when its nodes have come, so a new leader with an old view would see neither, and repeat it.
         """
         query = {"labelSelector": ",".join(f"{key}={value}" for key, value in sorted(selector.items()))}
         listed = self._kube.list(paths.nodes(), query, of=kinds.NODES, trim=_labelled).items
@@ -300,7 +300,7 @@ class Provisioner:
     def _carry_out(
         self, plan: Plan, views: Mapping[str, PoolView], selectors: Mapping[str, Mapping[str, str]], term: int | None
     ) -> dict[str, str]:
-        """Write it; returns the pools whose request could not be made, and why."""
+        """Write the plan. Returns the pools whose request could not be created, and why."""
         failed = {}
         for end in plan.end:
             if self._controller.may_write_in(term):
@@ -314,13 +314,13 @@ class Provisioner:
                     self._ask(views[pool], selectors[pool], count)
                     self._logged.pop(pool, None)
             except KubeError as error:
-                # The request may have been made anyway; the next pass finds it.
+                # The request may exist anyway; the next pass finds it.
                 failed[pool] = str(error)
                 self._say("nodes not asked for", str(error), pool)
         return failed
 
     def _say(self, what: str, why: str, pool: str = "") -> None:
-        """Log it, once for each reason in a row."""
+        """Log the failure, once for each reason in a row."""
         if self._logged.get(pool) != why:
             self._logged[pool] = why
             log.warning(what, extra={"pool": pool, "reason": why})
@@ -358,7 +358,7 @@ class Provisioner:
         log.info("request for nodes ended", extra={"request": request.name, "outcome": end.outcome, "nodes": end.nodes})
 
     def _tell_of_nodes(self, end: Ended, view: PoolView | None) -> None:
-        """An Event about each node that came for a request and does not serve."""
+        """Send an Event about each node that came for a request and is unusable."""
         lacks = {node.name: node.lacks for node in view.nodes} if view is not None else {}
         for node in end.nodes if end.outcome in ("without-gpus", "too-late") else ():
             message = (
@@ -370,7 +370,7 @@ class Provisioner:
             self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, message))
 
     def _sweep(self) -> None:
-        """Delete the PodTemplates of deleted requests, or that were never made."""
+        """Delete the PodTemplates of requests that are deleted or were never created."""
         if not self._served:
             return
         kept = {_name(each) for each in self._provisioning_requests()}
@@ -391,15 +391,15 @@ class SpareKeeper:
     """
     Keeps a CapacityBuffer and its PodTemplate for each pool with spare nodes.
 
-    They are written again only if they must differ, or are no longer as they were written: the template names the nodes
-    that have shares, and every pass looks. This comes last in a pass, so a failure delays no pod.
+    They are written again only if they must change or somebody changed them: the template contains the nodes with
+    shares, and every pass compares. This comes last in a pass, so a failure delays no pod.
     """
 
     def __init__(self, kube: Kube, counted: Callable[[str, int], None]) -> None:
         self._kube = kube
         self._counted = counted
         self._written: dict[str, tuple[Spare, RequestForm, tuple[Any, ...]]] = {}
-        """By pool: what was written, and which state of the two objects it became."""
+        """By pool: the written objects, and their state after the write."""
         self.keeps = True
         """Whether there may be a buffer of ours."""
         self._served = True
@@ -467,12 +467,12 @@ def _by_pool(documents: Iterable[JSON]) -> dict[str, JSON]:
 
 
 def _labelled(node: JSON) -> JSON:
-    """A node's name and labels: many nodes are listed, and nothing else of them is read."""
+    """A node's name and labels. Many nodes are listed, so nothing else of them is read."""
     return {"metadata": kinds.project(node["metadata"], {"name": {}, "labels": {}})}
 
 
 def _state(document: JSON | None) -> tuple[Any, ...]:
-    """The state of an object, without what others write into its status."""
+    """The state of an object, without the status that others write."""
     metadata = (document or {}).get("metadata") or {}
     return metadata.get("uid"), metadata.get("generation")
 

@@ -1,6 +1,6 @@
 """
-ResourceClaims of the DeviceClass `share.gpufraction.io` as a dialect: `reading` tells the webhook what a pod's claims
-ask for, and `keeper` allocates deallocated claims again. `allocator.workers.share_claims` allocates.
+ResourceClaims of the DeviceClass `share.gpufraction.io` as a dialect: `reading` gives the webhook the requests of a
+pod's claims, and `keeper` allocates deallocated claims again. `allocator.workers.share_claims` allocates.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """
 Allocates the ResourceClaims of placed pods again if somebody has removed their allocation.
 
-The pods are the source of truth: a pod with a share holds it, even if its claims are lost. But a claim without its
-allocation keeps such a pod from starting, or from starting again after a reboot. So the leader looks at each start of
-its leadership, and from time to time.
+The pods are the source of truth: a pod with a share holds it, even if its claims are lost. But such a pod cannot start,
+or start again after a reboot, if its claim has no allocation. So the leader checks at each start of its leadership, and
+from time to time.
 
-`lacking` decides, from two lists. Claims of pods that have ended are for kube-controller-manager to release.
+`lacking` decides, from two lists. kube-controller-manager releases the claims of pods that have ended.
 
-kube-scheduler does not try a pod whose claim is being deleted, and says so nowhere. `hindered` finds such pods, for the
-core, which gives their shares back as it does with others that are not bound.
+kube-scheduler does not try a pod whose claim is being deleted, and reports this nowhere. `hindered` finds such pods for
+the core, which releases their shares as it does for other pods that are not bound.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from runtime.kubernetes.client import Kube, KubeError
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 EVERY = 60.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _LIST_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimHolder:
-    """A pod with a share by ResourceClaims, and the claims that it names."""
+    """A pod with a share by ResourceClaims, and its claims."""
 
     pod: JSON
     """`pods.outline` of it."""
@@ -49,11 +49,11 @@ class ClaimHolder:
     request: PodRequest
     allocation: Allocation
     unbound: PodInfo | None = None
-    """What was read of one that has no node; None also if it could not be read."""
+    """The result of reading a pod without a node; None also if it could not be read."""
 
 
 def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
-    """Read a pod; None for one that holds no share by claims of its author's."""
+    """Read a pod; None if it holds no share by claims of its author."""
     request = pods.holding(pod)
     metadata = pod.get("metadata") or {}
     if request is None or not request.own_claims or names.GATE in pods.gates(pod):
@@ -69,7 +69,7 @@ def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
 
 
 def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]) -> tuple[ClaimHolder, ...]:
-    """Those whose claim exists but is not allocated, or not reserved for them."""
+    """The pods whose claim exists but is not allocated, or not reserved for them."""
     without: dict[tuple[str, str], frozenset[str]] = {}
     for claim in claims:
         metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
@@ -86,7 +86,7 @@ def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder])
 
 
 def hindered(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]) -> tuple[UnboundPod, ...]:
-    """Those without a node of which a claim is being deleted."""
+    """The pods without a node that have a claim that is being deleted."""
     metadatas = [each["metadata"] for each in claims if (each.get("metadata") or {}).get("deletionTimestamp")]
     deleting = {(each.get("namespace", ""), each.get("name", "")) for each in metadatas}
     found = []
@@ -101,19 +101,19 @@ def hindered(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]
 
 @dataclass(frozen=True, slots=True)
 class PodsHindered:
-    """All pods with a share that kube-scheduler does not try, because of their claims."""
+    """All pods with a share that kube-scheduler does not try because of their claims."""
 
     found: tuple[UnboundPod, ...]
 
 
 class ClaimedPods:
-    """What the core knows of them. The shell holds the lock."""
+    """The core's state of them. The shell holds the lock."""
 
     def __init__(self, core: Core) -> None:
         self._allocated = core.state.cache.allocated
 
     def part(self) -> FeaturePart:
-        """What the core gets."""
+        """The effect for the core."""
         return FeaturePart(handlers={PodsHindered: self._hinder})
 
     def _hinder(self, event: PodsHindered, now: float) -> None:
@@ -122,7 +122,7 @@ class ClaimedPods:
 
 class ClaimKeeper:
     """
-    `once` is one look. `leading`: a replica that does not lead does nothing. `every`: seconds between two looks.
+    `once` is one check. `leading`: a replica that does not lead does nothing. `every`: seconds between two checks.
     `declare` takes `PodsHindered`.
     """
 
@@ -182,6 +182,6 @@ class ClaimKeeper:
 
 
 def _holding(pod: JSON) -> JSON:
-    """What is read of a pod with a share by claims; nothing for all others."""
+    """The fields that are read of a pod with a share by claims; nothing for all others."""
     found = holder(pod)
     return {"holder": found} if found is not None else {}

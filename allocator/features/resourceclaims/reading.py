@@ -1,7 +1,7 @@
 """
-The webhook's question what the ResourceClaims of a pod ask for, while the pod is being created.
+Answers the webhook's query about the requests of a pod's ResourceClaims while the pod is being created.
 
-The webhook has no token, so it asks the allocator in its pod, which reads them (`allocator.workers.claim_reader`).
+The webhook has no token, so it queries the allocator in its pod, which reads them (`allocator.workers.claim_reader`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.kubernetes.client import KubeError
 
 
 def answer(reader: ClaimReader, request: Request) -> Reply:
-    """The reply to the webhook's question; 503 if it must be asked again."""
+    """The reply to the webhook's query; 503 if the webhook must try again."""
     try:
         question = protocol.claims_question_from_json(request.json())
     except Malformed as error:

@@ -1,5 +1,5 @@
 """
-Service levels: how long pods wait for their share, and how many get it within the time that you promise.
+Service levels: how long pods wait for their share, and how many get it within the promised time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def _run(shell: Shell, chosen: ServiceLevelSettings, inside: ServiceLevelsPart) 
     seconds = shell.metrics.histogram(specs.TIME_TO_SHARE)
     due = shell.metrics.counter(specs.SHARES_DUE)
     for verdict in ("in-time", "late"):
-        due.labels(verdict=verdict)  # from 0 on: Prometheus does not count what a series had when it was first seen
+        due.labels(verdict=verdict)  # from 0 on, because Prometheus ignores the first value of a series
     names = Names()
 
     def started(found: Started) -> None:

@@ -1,9 +1,9 @@
 """
-What is measured of pods that wait for a share: how long each waited, and whether it got its share in time.
+Measures how long each pod waited for its share, and whether it got the share in time.
 
-A pod is counted once: in time when it gets its share within the time, late at the moment when that time is over,
-whether it ever gets a share or not. So a full cluster shows at once, not only when a pod ends. The time begins when no
-other scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
+A pod is counted once: as in time when it gets its share within the time, or as late when that time is over, even if it
+never gets a share. So a full cluster shows immediately, not only when a pod ends. The time begins when no other
+scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MOST_NAMESPACES = 100
-"""Namespaces with series of their own; each has 4 bands of priority with a dozen series."""
+"""The most namespaces with their own series; each has 4 bands of priority with a dozen series."""
 OTHERS = "(others)"
 """The name under which the rest are counted; no namespace has it."""
 _SYSTEM = 2_000_000_000
@@ -21,7 +21,7 @@ _SYSTEM = 2_000_000_000
 
 
 class ObservedWait(NamedTuple):
-    """A pod in the queue. created: seconds since 1970, 0 if it does not say. held: by another system's gate."""
+    """A pod in the queue. created: seconds since 1970, 0 if missing. held: by another system's gate."""
 
     uid: str
     namespace: str
@@ -49,7 +49,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class ServiceJudgement:
-    """A pod got its share in time, or that time is over."""
+    """A pod got its share in time, or the time is over."""
 
     late: bool
 
@@ -62,20 +62,20 @@ class _Wait:
 
 
 def band(priority: int) -> str:
-    """The band of a priority: there are four, however many classes a cluster has."""
+    """The band of a priority. There are always four, so their number does not depend on the cluster's classes."""
     if priority >= _SYSTEM:
         return "system"
     return "high" if priority > 0 else "normal" if priority == 0 else "low"
 
 
 class Levels:
-    """The pods that wait, and since when. `within`: seconds in which a pod is to get its share."""
+    """The waiting pods, and since when they wait. `within`: seconds in which a pod should get its share."""
 
     def __init__(self, within: float) -> None:
         self._within = within
         self._waits: dict[str, _Wait] = {}
         self._holders: set[str] | None = None
-        """None before the first look of this term: an earlier leader counted the pods that hold a share by then."""
+        """None before the first check of this term: an earlier leader counted the pods that hold a share by then."""
 
     def reset(self) -> None:
         """Another replica counts from now on."""
@@ -91,8 +91,8 @@ class Levels:
         parked: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Started | ServiceJudgement]:
         """
-        What happened to pods since the last look. holders: the uids of all that hold a share. came: those of them that
-        the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not among
+        The events of pods since the last check. holders: the uids of all pods with a share. came: those of them that
+        the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not in
         `waiting`.
         """
         first = self._holders is None
@@ -109,13 +109,13 @@ class Levels:
                 del self._waits[uid]  # deleted, or placed and counted above
 
     def new(self, holders: Collection[str]) -> list[str]:
-        """The uids that the last look did not see."""
+        """The uids that the last check did not see."""
         known = self._holders
         return [] if known is None else [uid for uid in holders if uid not in known]
 
     def _started(self, pod: ServedPod, now: float) -> Iterator[Started | ServiceJudgement]:
         wait = self._waits.pop(pod.uid, None)
-        # One that never waited got its share as it was admitted.
+        # A pod that never waited got its share at admission.
         waited = 0.0 if wait is None or wait.since is None else max(0.0, now - wait.since)
         yield Started(pod.namespace, band(pod.priority), waited)
         if wait is None or not wait.late:

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: once a second it looks at which pods wait and which hold a share.
+The feature's part of the core: once a second it checks which pods wait and which hold a share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EVERY = 1.0
 
 
 class ServiceLevelsPart:
-    """Which pods wait and which hold a share, as `Levels` takes it."""
+    """The waiting pods and the holders of shares, as input of `Levels`."""
 
     def __init__(self, core: Core, settings: ServiceLevelSettings) -> None:
         self._queue = core.state.queue

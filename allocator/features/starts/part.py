@@ -1,8 +1,8 @@
 """
 The feature's part of the core: it ends starts that take longer than the bound, and reports how many pods are starting.
 
-Closed GPUs are part of the nodes' state (`Usage.starting`), so every decision sees them: at admission, in the queue,
-for gangs, for pods in whose favour others are evicted. Pure; the shell holds the lock.
+Closed GPUs are part of the nodes' state (`Usage.starting`), so every decision considers them: at admission, in the
+queue, for gangs, and for evictions. Pure; the shell holds the lock.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class StartScheduling:
         return FeaturePart(ticks={TickPhase.UPKEEP: self._end_overdue})
 
     def counts(self) -> tuple[int, int]:
-        """How many pods are starting: within the bound, and for longer."""
+        """The number of pods that are starting: within the bound, and for longer."""
         return self._cache.starting.counts()
 
     def _end_overdue(self, now: float) -> tuple[()]:
-        """The pods that have been starting for too long no longer close their GPU, and get an Event about that."""
+        """Reopen the GPUs of pods that have been starting for too long, and send an Event about each."""
         overdue = self._cache.end_starts(now, self._wall(), self._within)
         if overdue:
             self._trigger.requeue()
@@ -50,7 +50,7 @@ class StartScheduling:
             f"the pod starts alone and has not been ready for {moments.duration(self._within)}: from now on, other "
             f"pods that start alone may start on its GPU"
         )
-        # A new leader finds the same about a pod that the former leader has told.
+        # A new leader finds pods again for which the former leader has sent the Event.
         once = f"{pod.uid}/{pod.since}"
         self._records.note(EventRecord("Pod", pod.key, pod.uid, PodEventReason.START_OVERDUE, text, once=once))
         self._trigger.wake()

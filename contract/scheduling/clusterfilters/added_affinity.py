@@ -17,7 +17,7 @@ _NOT_ADDED = Reason(Code.ADDED_AFFINITY)
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The terms of the pod's profile; None where it has none."""
+    """The terms of the pod's profile; None if it has none."""
     terms = cluster.profile_of(pod).added_affinity
     if terms is None:
         return None

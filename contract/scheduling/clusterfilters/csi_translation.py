@@ -31,12 +31,12 @@ class Plugin:
     driver: str
     zone: str
     handle: Callable[[JSON, Mapping[str, str]], str | None]
-    """The handle of a disk, by its field and the volume's labels; None where there is none."""
+    """The handle of a disk, by its field and the volume's labels; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class InTree:
-    """A disk as a CSI volume. `handle` is None where it cannot be translated."""
+    """A disk as a CSI volume. `handle` is None if it cannot be translated."""
 
     plugin: str
     driver: str
@@ -66,7 +66,7 @@ def _google(source: JSON, labels: Mapping[str, str]) -> str | None:
 
 
 def _azure(source: JSON, labels: Mapping[str, str]) -> str | None:
-    # Kubernetes makes the kind `Shared` where there is none, and only managed disks are translated.
+    # Kubernetes uses the kind `Shared` if none is given, and translates only managed disks.
     return str(source.get("diskURI") or "") if str(source.get("kind") or "").lower() == "managed" else None
 
 
@@ -83,17 +83,17 @@ PLUGINS: Mapping[str, Plugin] = {
     ),
     "portworxVolume": Plugin("kubernetes.io/portworx-volume", "pxd.portworx.com", "", _by_volume_id),
 }
-"""By the field in which a volume names its disk."""
+"""The translations by the field in which a volume names its disk."""
 DRIVERS: Mapping[str, str] = {
     **{plugin.name: plugin.driver for plugin in PLUGINS.values()},
     "kubernetes.io/azure-file": "",
     "kubernetes.io/vsphere-volume": "",
 }
-"""The CSI driver in place of each plugin that is translated; empty for those whose volumes have no limit."""
+"""The CSI driver that replaces each translated plugin; empty for plugins whose volumes have no limit."""
 
 
 def of_volume(spec: JSON, labels: Mapping[str, str], affinity: tuple[Term, ...] | None) -> InTree | None:
-    """The disk of a PersistentVolume, which has these labels and this node affinity; None for any other volume."""
+    """The disk of a PersistentVolume with these labels and this node affinity; None for any other volume."""
     for key, plugin in PLUGINS.items():
         source = spec.get(key)
         if source is not None:
@@ -103,7 +103,7 @@ def of_volume(spec: JSON, labels: Mapping[str, str], affinity: tuple[Term, ...] 
 
 
 def of_inline(volume: JSON) -> tuple[str, str] | None:
-    """Driver and handle of a disk that a pod names itself; None for any other volume, and where it has no handle."""
+    """Driver and handle of a disk that a pod names itself; None for any other volume, or without a handle."""
     for key, plugin in PLUGINS.items():
         source = volume.get(key)
         if source is not None:
@@ -114,8 +114,8 @@ def of_inline(volume: JSON) -> tuple[str, str] | None:
 
 def _translated(affinity: tuple[Term, ...] | None, labels: Mapping[str, str], csi_zone: str) -> tuple[Term, ...] | None:
     """
-    The node affinity in terms of the driver's label: its zones, or else those of the volume's label. Regions by the old
-    label become the same by the new one.
+    The node affinity in terms of the driver's label: its zones, or else those of the volume's label. Regions under the
+    old label are moved to the new one.
     """
     old = _is_old(affinity, labels)
     zone = _BETA_ZONE if old else _GA_ZONE

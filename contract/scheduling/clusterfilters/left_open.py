@@ -27,12 +27,12 @@ class OpenRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeftOpen:
-    """`NOTHING` if the answer is complete and stays right."""
+    """`NOTHING` if the answer is complete and stays correct."""
 
     unevaluated: frozenset[OpenRule] = frozenset()
     """The rules that were not checked."""
     binding: bool = False
-    """Something must be done when the pod is bound: a volume is bound or made, or devices are allocated."""
+    """The binding of the pod requires work: a volume is bound or created, or devices are allocated."""
     changing: bool = False
     """A pod that kube-scheduler binds at the same time may make the node unsuitable."""
 
@@ -60,7 +60,7 @@ def _unevaluated(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeSta
 
 
 def _may_change(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> bool:
-    """Whether other pods matter: by affinity, spread, an exclusive disk or claim, or the volumes there."""
+    """Whether other pods matter: by affinity, spread, an exclusive disk or claim, or the node's volumes."""
     if pod.affinity or pod.anti_affinity or pod.spread or pod.disks:
         return True
     claims = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes)

@@ -16,13 +16,13 @@ from contract.scheduling.clusterfilters.objects import Cluster, PodKind, PodRule
 from contract.scheduling.clusterfilters.selectors import LabelSelector
 
 MOST_LABELS = 16
-"""Labels by which pods are looked up at most; tenants choose them, so there must be a bound."""
+"""The most labels by which pods are looked up. Tenants choose them, so there must be a bound."""
 
 Counts = Mapping[str, int]
-"""How many pods of a kind are on each node."""
+"""The number of pods of a kind on each node."""
 Kinds = dict[PodKind, Counts]
 ByNamespace = dict[str, Kinds]
-"""Kinds are kept by their namespace, since to hash one costs as much as to compare it with a pod."""
+"""Kinds are kept by their namespace, because hashing a kind costs as much as comparing it with a pod."""
 
 
 def _put(kinds: ByNamespace, kind: PodKind, on_nodes: Counts) -> None:
@@ -42,7 +42,7 @@ def _union(one: ByNamespace, other: ByNamespace) -> ByNamespace:
 
 
 def _equality(selector: LabelSelector) -> tuple[str, tuple[str, ...]] | None:
-    """A label that all selected objects have, with the values of which it has one; None where none is named."""
+    """A label that all selected objects have, with its possible values; None if the selector requires no label."""
     for key, operator, values in selector.expressions:
         if operator == "In":
             return key, values
@@ -50,7 +50,7 @@ def _equality(selector: LabelSelector) -> tuple[str, tuple[str, ...]] | None:
 
 
 class _Excluding:
-    """The kinds with anti-affinity, by properties of the pods that they may exclude."""
+    """The kinds with anti-affinity, by properties of the pods that they can exclude."""
 
     def __init__(self) -> None:
         self._by_label: dict[tuple[str, str, str], Kinds] = {}
@@ -129,7 +129,7 @@ class _ByLabel:
                     del by_value[value]
 
     def having(self, key: str, values: Iterable[str], everybody: Mapping[str, Mapping[PodKind, Counts]]) -> ByNamespace:
-        """Those of all kinds that have the label with one of the values."""
+        """The kinds that have the label with one of the values."""
         by_value = self.keys.pop(key, None)
         if by_value is None:
             by_value = {}
@@ -139,12 +139,12 @@ class _ByLabel:
                         _put(by_value.setdefault(kind.labels[key], {}), kind, on_nodes)
             while len(self.keys) >= MOST_LABELS:
                 del self.keys[next(iter(self.keys))]
-        self.keys[key] = by_value  # the last one to be forgotten
+        self.keys[key] = by_value  # it is forgotten last
         return functools.reduce(_union, (by_value.get(value, {}) for value in values), {})
 
 
 class Lookup:
-    """Gets a call for each new kind of pod on nodes, and for each kind whose last pod is gone."""
+    """Receives a call for each new kind of pod on nodes, and for each kind whose last pod is gone."""
 
     def __init__(self) -> None:
         self._with_volumes: ByNamespace = {}
@@ -153,7 +153,7 @@ class Lookup:
         self._by_label = _ByLabel()
 
     def put(self, kind: PodKind, on_nodes: Counts) -> None:
-        """A kind is new; how many pods of it are on each node stays up to date."""
+        """A kind is new. The given counts by node are kept up to date."""
         self._by_label.put(kind, on_nodes)
         if kind.volumes or kind.disks or kind.inline:
             _put(self._with_volumes, kind, on_nodes)
@@ -177,7 +177,7 @@ class Lookup:
         return tuple(self._by_label.keys)
 
     def narrowed(self, cluster: Cluster, rules: PodRules) -> Cluster:
-        """The cluster with only the pods that filters need for this pod. `cluster` has all kinds of `put`."""
+        """The cluster with only the pods that filters need for this pod. `cluster` contains all kinds of `put`."""
         return replace(cluster, pods=self._relevant(rules, cluster), repelling=self._excluding.about(rules))
 
     def _relevant(self, rules: PodRules, cluster: Cluster) -> Mapping[str, Mapping[PodKind, Counts]]:

@@ -1,8 +1,8 @@
 """
 All nodes, namespaces and pods on nodes for the filters that look beyond one node: live, frozen, and for a trial.
 
-Pods that are alike are kept once and counted by node, so a Deployment costs one entry however many replicas it has.
-Pure; not thread-safe: one owner calls a `Neighbourhood`.
+Equal pods are kept once and counted by node, so a Deployment costs one entry for any number of replicas. Pure; not
+thread-safe: one owner calls a `Neighbourhood`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from contract.scheduling.preferences.taints import SOFT
 UNREAD = Reason(Code.CLAIM, what="that is still being read")
 UNREAD_DEVICES = Reason(Code.RESOURCE_CLAIM, what="that is still being read")
 NOWHERE_REFUSED: Mapping[str, Reason] = {}
-"""No node is refused for anything beyond it."""
+"""No node is refused for a reason beyond that node."""
 _HOSTNAME = "kubernetes.io/hostname"
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class PodsOfKind:
-    """Pods that are alike, and how many of them are on each node."""
+    """Equal pods, and their number on each node."""
 
     kind: PodKind
     nodes: tuple[tuple[str, int], ...]
@@ -62,15 +62,15 @@ class NeighbourSnapshot:
     pods: tuple[PodsOfKind, ...] = ()
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     storage: StorageObjects | None = NO_STORAGE
-    """None where claims and volumes were not read."""
+    """None if claims and volumes were not read."""
     devices: DeviceObjects | None = NO_DEVICES
-    """None where ResourceClaims and DeviceClasses were not read."""
+    """None if ResourceClaims and DeviceClasses were not read."""
     gates: Gates = NEWEST
     """kube-scheduler's feature gates that are on."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """Of kube-scheduler, by `schedulerName`."""
     filters: tuple[Filter, ...] = field(default=FILTERS, metadata={"stored": False})
-    """The program's own objects, which are in no file."""
+    """Internal objects of the program, which are in no file."""
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
@@ -82,7 +82,7 @@ def attracts(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -
 
 
 def hinders(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -> bool:
-    """Whether such a pod on a node may prevent a pod with these rules from going there."""
+    """Whether such a pod on a node can exclude a pod with these rules from that node."""
     if any(_means(term, kind, namespaces) for term in rules.anti_affinity):
         return True
     if any(_means(term, rules, namespaces) for term in kind.anti_affinity):
@@ -107,18 +107,18 @@ class Neighbourhood:
     """Nodes, namespaces, and the pods on nodes by kind."""
 
     def __init__(self, start: NeighbourSnapshot = NO_NEIGHBOURS) -> None:
-        """`start`: what is there at first."""
+        """`start`: the initial contents."""
         self._pods: dict[str, dict[PodKind, dict[str, int]]] = {}
         self._repelling: dict[PodKind, dict[str, int]] = {}
         self._kinds: dict[PodKind, PodKind] = {}
         self._holding: dict[str, dict[PodKind, int]] = {}
-        """On each node the kinds with volumes, and of each how many pods."""
+        """The kinds with volumes on each node, with the number of pods of each."""
         self._wishes: dict[PodWishes, tuple[PodWishes, dict[str, int]]] = {}
-        """Wishes, kept once for all pods that have them, with the number of such pods on each node."""
+        """Preferences, kept once for all pods that have them, with the number of such pods on each node."""
         self._wishing: dict[str, dict[PodWishes, dict[str, int]]] = {}
-        """The same by the namespaces of the pods that the wishes are about."""
+        """The same by the namespaces of the pods to which the preferences refer."""
         self._tainted: set[str] = set()
-        """Nodes with taints that pods only prefer to avoid."""
+        """Nodes with taints of the effect PreferNoSchedule."""
         self.profiles = start.profiles
         """Of kube-scheduler, by `schedulerName`."""
         self._lookup = Lookup()
@@ -127,12 +127,12 @@ class Neighbourhood:
         self._changed: dict[PodKind, None] = {}
         """The kinds whose pods were added or removed since the last snapshot."""
         self.nodes: dict[str, NodeState] = {}
-        """All nodes, those without GPUs too; only their labels and taints are read."""
+        """All nodes, including those without GPUs; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
         """The labels of each namespace."""
         self.storage = start.storage
         self.devices = start.devices
-        """None where they were not read."""
+        """None if they were not read."""
         self.gates = start.gates
         self._filters = start.filters
         for state in start.nodes:
@@ -154,7 +154,7 @@ class Neighbourhood:
         self._tainted.discard(name)
 
     def add(self, kind: PodKind, node: str, number: int = 1) -> PodKind:
-        """Set how many pods of a kind are on a node. Returns the stored kind, one value for all equal kinds."""
+        """Set the number of pods of a kind on a node. Returns the stored kind, one value for all equal kinds."""
         if kind.wishes:
             kind = replace(kind, wishes=self._wish(kind.wishes, node, number))
         on_nodes = self._pods.setdefault(kind.namespace, {}).get(kind)
@@ -172,7 +172,7 @@ class Neighbourhood:
         return self._kinds[kind]
 
     def _wish(self, wishes: PodWishes, node: str, number: int) -> PodWishes:
-        """Count this many more pods with these wishes on the node. Returns the stored wishes, which are equal."""
+        """Count this many more pods with these preferences on the node. Returns the equal stored preferences."""
         if wishes not in self._wishes:
             self._wishes[wishes] = wishes, {}
             for namespace in namespaces_of(wishes):
@@ -230,13 +230,13 @@ class Neighbourhood:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods, volumes or a profile may decide where a pod goes. The result False is cheap."""
+        """Whether other pods, volumes or a profile can affect a pod's placement. The result False is cheap."""
         if rules.constrained or rules.profile in self.profiles:
             return True
         return bool(self._repelling) and self._lookup.excludes(rules)
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
-        """The nodes on which a pod cannot be because of other pods, volumes or devices, each with the reason."""
+        """The nodes that a pod cannot use because of other pods, volumes or devices, each with the reason."""
         if not needs.compute.scalars and not self.concerns(rules):
             return NOWHERE_REFUSED
         if (rules.volumes or rules.inline) and self.storage is None:
@@ -247,8 +247,8 @@ class Neighbourhood:
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Callable[[Sequence[NodeState]], Sequence[int]] | None:
         """
-        How much a pod prefers each of some nodes, more is better; None where neither the pod nor any other pod or node
-        makes a difference.
+        How much a pod prefers each of some nodes, more is better; None if neither the pod nor any other pod or node has
+        a preference.
         """
         differs = (
             rules.prefers is not NO_PREFERENCES
@@ -275,7 +275,7 @@ class Neighbourhood:
             del self.nodes[new.name]
 
     def narrowed(self, rules: PodRules) -> Cluster:
-        """As `cluster`, with only the pods that can matter to the filters for a pod with these rules."""
+        """Like `cluster`, with only the pods that can matter to the filters for a pod with these rules."""
         return self._lookup.narrowed(self.cluster(rules), rules)
 
     def cluster(self, rules: PodRules) -> Cluster:

@@ -32,7 +32,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 Check = Callable[[NodeState], Reason | None]
-"""Why a node is refused for the pod that the check was made for."""
+"""Why a node is refused for the pod of the check."""
 
 
 class FrozenLabels(dict[str, str]):
@@ -113,7 +113,7 @@ class Profile:
     """
 
     added_affinity: tuple[Term, ...] | None = None
-    """What every pod of the profile requires of nodes, alongside its own affinity; None for nothing."""
+    """The requirements of every pod of the profile for nodes, in addition to its own affinity; None for none."""
     added_wishes: tuple[NodeWish, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     """Constraints that must hold for pods without constraints of their own."""
@@ -135,12 +135,12 @@ _CONTROLLERS = {
     ("apps/v1", "ReplicaSet"): "replicasets",
     ("apps/v1", "StatefulSet"): "statefulsets",
 }
-"""Those whose selector says which pods belong together, by version and kind."""
+"""The controllers whose selector defines which pods belong together, by version and kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolume:
-    """A volume of a pod that comes by a claim of its namespace. `ephemeral`: the claim is made for this pod."""
+    """A volume of a pod by a claim of its namespace. `ephemeral`: the claim is created for this pod."""
 
     claim: str
     ephemeral: bool = False
@@ -148,7 +148,7 @@ class PodVolume:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk that the pod's spec names itself. Two pods of one node share it only where both read."""
+    """A disk that the pod's spec names itself. Two pods of one node share it only if both only read it."""
 
     kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
     names: tuple[str, ...]
@@ -169,7 +169,7 @@ class Disk:
 @dataclass(frozen=True, slots=True)
 class PodClaim:
     """
-    A ResourceClaim of another driver that a pod names. `template`: it is made for this pod; its name is empty until
+    A ResourceClaim of another driver that a pod names. `template`: it is created for this pod; its name is empty until
     then.
     """
 
@@ -184,8 +184,8 @@ CsiVolume = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class PodRules:
     """
-    The parts of a pod that filters and preferences read when it needs a node, from its spec without our pin. Hashable,
-    so that equal pods of a controller are checked once.
+    The fields that filters and preferences read of a pod that needs a node, from its spec without our pin. Hashable, so
+    that equal pods of a controller are checked once.
     """
 
     namespace: str = ""
@@ -196,12 +196,12 @@ class PodRules:
     volumes: tuple[PodVolume, ...] = ()
     disks: tuple[Disk, ...] = ()
     uid: str = ""
-    """Set only if a claim is made for this pod, which must be its own."""
+    """Set only if a claim is created for this pod, because the claim must belong to it."""
     prefers: Preferences = NO_PREFERENCES
     profile: str = DEFAULT_SCHEDULER
     """The `schedulerName`."""
     controller: Controller | None = None
-    """None where its selector does not count for a default constraint."""
+    """None if its selector does not count for a default constraint."""
     inline: tuple[CsiVolume, ...] = ()
     """Disks of cloud providers that the pod's spec names itself."""
     claims: tuple[PodClaim, ...] = ()
@@ -241,9 +241,9 @@ NO_RULES = PodRules()
 @dataclass(frozen=True, slots=True)
 class PodKind:
     """
-    What the filters read of a pod on a node that has not finished. Hashable: pods that are alike are counted by node.
+    The fields that the filters read of an unfinished pod on a node. Hashable: equal pods are counted by node.
 
-    A terminating one counts for everything except spreading.
+    A terminating pod counts for everything except spreading.
     """
 
     namespace: str
@@ -285,7 +285,7 @@ def read_rules(pod: JSON, gates: Gates = STORED) -> PodRules:
 
 
 def _pod_claims(pod: JSON) -> Iterator[PodClaim]:
-    """The claims of other drivers that a pod names, except those that turned out not to be needed."""
+    """The claims of other drivers that a pod names, except those that are not needed."""
     made = {
         each.get("name"): each.get("resourceClaimName") or ""
         for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -309,8 +309,8 @@ def _term(item: JSON, namespace: str, labels: Labels, gates: Gates) -> PodTerm:
     named, by_labels = item.get("namespaces") or (), item.get("namespaceSelector")
     selector = read_selector(item.get("labelSelector"))
     if Gate.MATCH_LABEL_KEYS_IN_POD_AFFINITY in gates:
-        # The API server refuses a key of matchLabelKeys that the selector names too. So one that it names was merged
-        # when the pod was created, and what the pod's label says now does not matter to kube-scheduler.
+        # The API server refuses a key of matchLabelKeys that the selector also contains. So such a key was merged when
+        # the pod was created, and what the pod's label says now does not matter to kube-scheduler.
         named_there = {key for key, _, _ in selector.expressions}
         same = (key for key in item.get("matchLabelKeys") or () if key not in named_there)
         selector = with_label_keys(selector, labels, same, item.get("mismatchLabelKeys") or ())
@@ -413,17 +413,17 @@ class VolumeClaim:
     """Whether the volume is certainly bound to it. Only then the claim has the annotation and the volume's name."""
     storage_class: str = ""
     size: int | None = None
-    """Bytes; None where it asks for none."""
+    """Bytes; None if it requests none."""
     modes: frozenset[str] = frozenset()
     volume_mode: str = "Filesystem"
     attributes_class: str = ""
     selector: LabelSelector | None = None
     selected_node: str | None = None
-    """The node for which a volume is being made."""
+    """The node for which a volume is being created."""
     lost: bool = False
     deleting: bool = False
     controller: str = ""
-    """The uid of the pod for which the claim was made, if there is one."""
+    """The uid of the pod for which the claim was created, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +435,7 @@ class Volume:
     affinity: tuple[Term, ...] | None = None
     """The nodes that reach it; None for all."""
     claim: tuple[str, str, str] | None = None
-    """Namespace, name and uid (which may be empty) of the claim that it is for."""
+    """Namespace, name and uid (which may be empty) of its claim."""
     storage_class: str = ""
     size: int = 0
     modes: frozenset[str] = frozenset()
@@ -447,10 +447,10 @@ class Volume:
     """The CSI driver; empty for other kinds."""
     handle: str = ""
     in_tree: InTree | None = None
-    """What it is as a CSI volume, where it is a disk of a cloud provider."""
+    """Its form as a CSI volume, if it is a disk of a cloud provider."""
 
     def is_for(self, claim: VolumeClaim) -> bool:
-        """Whether it was made for this claim."""
+        """Whether it was created for this claim."""
         if self.claim is None or self.claim[:2] != (claim.namespace, claim.name):
             return False
         return self.claim[2] in ("", claim.uid)
@@ -458,7 +458,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A StorageClass. `topologies`: where it makes volumes, any of these terms; None for everywhere."""
+    """A StorageClass. `topologies`: where it creates volumes, any of these terms; None for everywhere."""
 
     name: str
     provisioner: str = ""
@@ -468,7 +468,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A CSIStorageCapacity: how large a volume of a class can be made for nodes with these labels."""
+    """A CSIStorageCapacity: the largest volume of a class that can be created for nodes with these labels."""
 
     storage_class: str
     nodes: LabelSelector
@@ -477,7 +477,9 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CsiNode:
-    """A CSINode: how many volumes of each driver it can have attached, and which plugins' disks CSI drivers handle."""
+    """A CSINode: the number of volumes of each driver that can be attached, and the plugins whose disks CSI drivers
+    handle.
+    """
 
     limits: Mapping[str, int] = field(default_factory=dict)
     migrated: frozenset[str] = frozenset()
@@ -485,7 +487,7 @@ class CsiNode:
 
 @dataclass(frozen=True, slots=True)
 class StorageObjects:
-    """Claims, volumes and what belongs to them."""
+    """Claims, volumes and related objects."""
 
     claims: Mapping[tuple[str, str], VolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, Volume] = field(default_factory=dict)
@@ -509,19 +511,19 @@ class DeviceClaim:
     namespace: str
     name: str
     controller: str = ""
-    """The uid of the pod for which it was made, if there is one."""
+    """The uid of the pod for which it was created, if there is one."""
     deleting: bool = False
     allocated: bool = False
     nodes: tuple[Term, ...] | None = None
     """The nodes that reach its devices; None for all."""
     failed: bool = False
-    """A device says that it cannot be bound."""
+    """A device reports that it cannot be bound."""
     classes: frozenset[str] = frozenset()
     """The DeviceClasses that it names."""
     holder: str = ""
     """The uid of the first pod for which it is reserved, of a claim of ours."""
     consumers: int = 0
-    """For how many pods it is reserved, of a claim of ours."""
+    """The number of pods for which it is reserved, of a claim of ours."""
     uid: str = ""
     single: bool = False
     """Whether it has one request: then every pod that uses the claim has all of its cards in one container."""
@@ -534,7 +536,7 @@ class DeviceClaim:
 
 @dataclass(frozen=True, slots=True)
 class DeviceObjects:
-    """ResourceClaims and DeviceClasses, the latter with the extended resource that each stands for, or none."""
+    """ResourceClaims and DeviceClasses, the latter with the extended resource of each, or none."""
 
     claims: Mapping[tuple[str, str], DeviceClaim] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
@@ -548,16 +550,16 @@ class Cluster:
     """All input of the filters, at one moment."""
 
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
-    """All nodes, those without GPUs too."""
+    """All nodes, including those without GPUs."""
     pods: Mapping[str, Mapping[PodKind, Mapping[str, int]]] = field(default_factory=dict)
-    """How many pods of each kind are on each node, by namespace."""
+    """The number of pods of each kind on each node, by namespace."""
     repelling: Mapping[PodKind, Mapping[str, int]] = field(default_factory=dict)
     """Of these the kinds that have anti-affinity."""
     holding: Mapping[str, Collection[PodKind]] | None = None
-    """On each node the kinds that have volumes; None if they are not tracked and must be computed."""
+    """The kinds with volumes on each node; None if they are not tracked and must be computed."""
     wishing: Mapping[str, Mapping[PodWishes, Mapping[str, int]]] = field(default_factory=dict)
     """
-    How many pods on each node have these wishes, by the namespace of the pods that they are about; those of
+    The number of pods on each node with these preferences, by the namespace of the pods to which these refer; those of
     `EVERYWHERE` select namespaces by labels.
     """
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
@@ -577,7 +579,7 @@ EVERYWHERE = ""
 
 
 def namespaces_of(wishes: PodWishes) -> frozenset[str]:
-    """The namespaces of the pods that some of the wishes are about, or `EVERYWHERE` alone."""
+    """The namespaces of the pods to which some of the preferences refer, or `EVERYWHERE` alone."""
     if any(not term.namespace_selector.absent for _, term in wishes):
         return frozenset((EVERYWHERE,))
     return frozenset(namespace for _, term in wishes for namespace in term.namespaces)
@@ -729,14 +731,14 @@ def _device(result: JSON) -> tuple[str, str, str]:
 
 
 def read_device_class(device_class: JSON) -> str:
-    """The extended resource that a DeviceClass stands for; empty where it stands for none."""
+    """The extended resource for which a DeviceClass stands; empty if there is none."""
     return str((device_class.get("spec") or {}).get("extendedResourceName") or "")
 
 
 def extended_resources(devices: DeviceObjects) -> frozenset[str]:
     """
-    Extended resources that DeviceClasses stand for; each also has one under its own name. No node has any of our class:
-    it has no ResourceSlices, from which kube-scheduler would take them.
+    Extended resources for which DeviceClasses stand; each also has one under its own name. No node has any of our
+    class, because the class has no ResourceSlices from which kube-scheduler would take them.
     """
     classes = {name: resource for name, resource in devices.classes.items() if name != names.SHARE_CLASS}
     return frozenset((*(f"{_CLASS_PREFIX}{name}" for name in classes), *filter(None, classes.values())))

@@ -24,7 +24,7 @@ Domain = tuple[str, str]
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The three rules for this pod; None where no term of any pod concerns it."""
+    """The three rules for this pod; None if no term of any pod concerns it."""
     excluded = _by_key((*_excluding(pod, cluster), *(d for term in pod.anti_affinity for d in _holding(term, cluster))))
     if not pod.affinity:
         return _check_of_excluded(excluded) if excluded else None
@@ -63,7 +63,7 @@ def _by_key(domains: Iterable[Domain]) -> dict[str, frozenset[str]]:
 
 
 def _domain(term: PodTerm, node: NodeState) -> Domain:
-    """The node's domain in a term whose key it has."""
+    """The node's domain in a term whose key the node has."""
     return term.topology_key, node.labels[term.topology_key]
 
 

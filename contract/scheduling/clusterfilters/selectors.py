@@ -65,7 +65,7 @@ def with_label_keys(
     """
     The selector with `matchLabelKeys` and `mismatchLabelKeys` merged in for a pod with these labels.
 
-    The API server merges them after the mutating webhooks have run. A key that the pod lacks says nothing.
+    The API server merges them after the mutating webhooks have run. A key that the pod lacks has no effect.
     """
     same = ((key, "In", (labels[key],)) for key in match if key in labels)
     other = ((key, "NotIn", (labels[key],)) for key in mismatch if key in labels)

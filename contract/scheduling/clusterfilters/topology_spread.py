@@ -20,7 +20,7 @@ _SKEW = Reason(Code.TOPOLOGY_SPREAD)
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The pod's constraints; None where it has none that must hold."""
+    """The pod's constraints; None if none of them must hold."""
     if not pod.spread:
         return None
     keys = frozenset(constraint.topology_key for constraint in pod.spread)
@@ -52,8 +52,8 @@ def _domain_counts(
     constraint: SpreadConstraint, keys: Set[str], namespace: str, needs: PodNeeds, cluster: Cluster
 ) -> dict[str, int]:
     """
-    The matching pods in each domain of nodes that count, with those that have none. `keys`: the topology keys of all
-    constraints of the pod, since a node that lacks one of them does not count.
+    The matching pods in each domain of nodes that count, including domains without any. `keys`: the topology keys of
+    all constraints of the pod, because a node that lacks one of them does not count.
     """
     key, counts = constraint.topology_key, counting(constraint, needs)
     labels = (node.labels for node in cluster.nodes.values() if counts is None or counts(node))
@@ -75,7 +75,7 @@ def counts_pod(constraint: SpreadConstraint, kind: PodKind) -> bool:
 
 
 def counting(constraint: SpreadConstraint, needs: PodNeeds) -> Callable[[NodeState], bool] | None:
-    """Whether a node counts by the constraint's policies; None where every node does."""
+    """Whether a node counts by the constraint's policies; None if every node counts."""
     selected = scheduling.selecting(needs) if constraint.node_affinity == "Honor" else None
     if constraint.node_taints != "Honor":
         return selected

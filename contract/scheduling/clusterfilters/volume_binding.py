@@ -1,10 +1,10 @@
 """
-Claims, and the volumes that they have or may get: kube-scheduler's VolumeBinding.
+Claims and their present or possible volumes: kube-scheduler's VolumeBinding.
 
 A bound claim ties the pod to the nodes that reach its volume. A claim that waits for its first consumer takes an
 existing volume, or has one created for the node. As in the original, volumes are chosen greedily, the smallest claim
-first (pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is compared with the capacity by itself.
-A bound disk of a cloud provider counts as the CSI volume that replaces it, on nodes whose CSINode says so.
+first (pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is compared with the capacity by itself. A
+bound disk of a cloud provider counts as the CSI volume that replaces it, on nodes whose CSINode lists its plugin.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def unusable(claim: VolumeClaim | None, volume: PodVolume, pod: PodRules) -> Rea
 
 
 def unbound_claims(pod: PodRules, cluster: Cluster) -> list[VolumeClaim]:
-    """The pod's claims for which a volume is bound or made once the pod has a node."""
+    """The pod's claims for which a volume is bound or created once the pod has a node."""
     found = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes)
     return [claim for claim in found if claim is not None and not claim.bound]
 
@@ -121,7 +121,7 @@ class VolumePlan:
     taken: Mapping[tuple[str, str], str]
     """The volume that each takes."""
     made: frozenset[tuple[str, str]]
-    """Claims for which a volume is made."""
+    """Claims for which a volume is created."""
 
 
 def plan(claims: list[VolumeClaim], node: NodeState, cluster: Cluster) -> VolumePlan | Reason:
@@ -145,7 +145,7 @@ def plan(claims: list[VolumeClaim], node: NodeState, cluster: Cluster) -> Volume
 
 
 def _matching(claim: VolumeClaim, node: NodeState, cluster: Cluster, chosen: Collection[str]) -> Volume | None:
-    """The volume that the claim takes on this node: the one that was made for it, else the smallest that fits."""
+    """The volume that the claim takes on this node: the one that was created for it, else the smallest that fits."""
     smallest: Volume | None = None
     for volume in cluster.storage.volumes.values():
         if volume.name in chosen or volume.storage_class != claim.storage_class or not _holds(volume, claim):

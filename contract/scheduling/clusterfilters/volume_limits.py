@@ -1,5 +1,5 @@
 """
-How many volumes a node can have attached: kube-scheduler's NodeVolumeLimits.
+The number of volumes that can be attached to a node: kube-scheduler's NodeVolumeLimits.
 
 CSI volumes are counted by driver and handle, those of unbound claims as volumes to create. As in the original, a volume
 that is attached to the node and that no pod there uses counts twice for a new pod that uses it. Disks of cloud
@@ -23,7 +23,7 @@ _LIMIT = Reason(Code.VOLUME_LIMIT)
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The volumes that the pod brings; None if none of them counts."""
+    """The volumes that the pod adds; None if none of them counts."""
     if not pod.volumes and not pod.inline:
         return None
     for each in pod.volumes:
@@ -70,7 +70,7 @@ def _holding(cluster: Cluster) -> dict[str, list[PodKind]]:
 
 
 def limits_of(node: str, cluster: Cluster) -> Mapping[str, int]:
-    """How many volumes of each driver the node can have attached; drivers without a limit are not listed."""
+    """The number of volumes of each driver that can be attached to the node; drivers without a limit are not listed."""
     found = cluster.storage.csi_nodes.get(node)
     return found.limits if found is not None else {}
 

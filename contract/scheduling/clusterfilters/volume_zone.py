@@ -23,7 +23,7 @@ _LABELS = (*_STABLE, *_STABLE.values())
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The zones of the pod's volumes; None where none of them has a zone. Claims made for the pod do not count."""
+    """The zones of the pod's volumes; None if none of them has a zone. Claims created for the pod do not count."""
     zones: list[tuple[str, frozenset[str]]] = []
     for each in pod.volumes:
         if each.ephemeral:

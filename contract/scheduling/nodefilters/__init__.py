@@ -1,6 +1,6 @@
 """
 The filters of kube-scheduler that look at one node: resources, host ports, declared features.
 
-Each module says what a pod needs, and whether a node has it. `contract.scheduling.filters` runs them in their order,
-with what needs no module of its own: the node's name, taints, selectors. Pure.
+Each module reads a pod's needs, and checks whether a node satisfies them. `contract.scheduling.filters` runs them in
+order, and also checks what has no module here: the node's name, taints, selectors. Pure.
 """

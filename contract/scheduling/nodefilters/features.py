@@ -1,8 +1,8 @@
 """
-Features that a node declares and a pod needs: kube-scheduler's NodeDeclaredFeatures (1.36).
+Declared features of nodes that pods need: kube-scheduler's NodeDeclaredFeatures (1.36).
 
-A node lists what its kubelet and its runtime can do. Of all that is declared, two features decide about pods that are
-not placed yet (component-helpers/nodedeclaredfeatures). Pure.
+A node lists the features of its kubelet and its runtime. Two of them decide about pods that are not placed yet
+(component-helpers/nodedeclaredfeatures). Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 def needed(spec: Mapping[str, Any]) -> frozenset[str]:
-    """What a pod needs of its node's declared features."""
+    """The declared features that a pod needs of its node."""
     found = set()
     if spec.get("hostNetwork") and spec.get("hostUsers") is False:
         found.add(HOST_NETWORK_OF_USERS)
@@ -36,5 +36,5 @@ def restarts_all(container: Mapping[str, Any]) -> bool:
 
 
 def declared(features: Iterable[object]) -> frozenset[str]:
-    """Those of a node's features that decide about pods."""
+    """The features of a node that decide about pods."""
     return DECIDING.intersection(each for each in features if isinstance(each, str)) or _NONE

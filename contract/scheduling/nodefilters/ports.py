@@ -1,8 +1,8 @@
 """
 Host ports: kube-scheduler's NodePorts.
 
-Ports of init containers count only where they keep running. An empty address and 0.0.0.0 stand for all addresses; `::`
-is an address like any other, as in the original (kube-scheduler/framework/types.go). Pure.
+Ports of init containers count only if these keep running. An empty address and 0.0.0.0 stand for all addresses; `::` is
+an address like any other, as in the original (kube-scheduler/framework/types.go). Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contract.scheduling.nodefilters.resources import containers
 HostPort = tuple[str, str, int]
 """Address (empty for all), protocol and number."""
 MOST_PORTS = 512
-"""Host ports of one pod that are compared one by one."""
+"""The most host ports of one pod that are compared one by one."""
 EVERY_PORT: HostPort = ("", "*", 0)
 """Stands for all ports of a pod with more than `MOST_PORTS`: no pod that needs any host port fits alongside it."""
 _ALL_ADDRESSES = ("", "0.0.0.0")

@@ -1,12 +1,12 @@
 """
-What a pod takes of its node, and whether a node has it: kube-scheduler's NodeResourcesFit.
+The resources that a pod takes, and whether a node has them: kube-scheduler's NodeResourcesFit.
 
 CPU, memory and ephemeral storage, and every other resource by its name: extended resources and huge pages. Our own
 resources are counted by the GPUs that they stand for and not here. A pod's effective request is the most that runs at
 one time. Resources of the pod itself (1.34) replace those of its containers, and overhead is added.
 
-A pod that is resized in place takes the largest of its spec, what its node has granted and what runs, as in the
-original (component-helpers/resource/helpers.go): a shrinking pod keeps its size until the resize is done. Pure.
+A pod that is resized in place takes the largest of its requested, granted and running amounts, as in the original
+(component-helpers/resource/helpers.go): a shrinking pod keeps its size until the resize is done. Pure.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ Amounts = dict[str, int]
 CPU, MEMORY, STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 CORE = frozenset((CPU, MEMORY, STORAGE))
 MOST_SCALARS = 64
-"""Other resources of one pod that are read; a pod that asks for a share has no more."""
+"""The most other resources of one pod that are read; a pod that requests a share has no more."""
 MOST_OF_A_NODE = 256
-"""Other resources of one node that are read; it counts as having none of the rest."""
+"""The most other resources of one node that are read; the node counts as having none of the rest."""
 BY_CLAIM = MOST_COMPUTE
-"""The amount that a node counts as having of an extended resource that it has as devices alone (DRAExtendedResource):
-only kube-scheduler knows how many are left."""
+"""The assumed amount of an extended resource that a node has only as devices (DRAExtendedResource): only kube-scheduler
+knows how many are left.
+"""
 _HUGE_PAGES = "hugepages-"
 _PLAIN = (_HUGE_PAGES, "attachable-volumes-")
 """Prefixes of other resources without a domain in their names."""
@@ -82,16 +83,15 @@ def amount(name: str, value: object) -> int:
 
 def effective_compute(spec: Mapping[str, Any], gates: Gates = STORED) -> Compute:
     """
-    What kube-scheduler counts for a pod that is not resized, and one pod. An amount above `MOST_COMPUTE`, which no node
-    has, counts as that.
+    The amounts that kube-scheduler counts for a pod that is not resized, and one pod slot. An amount above
+    `MOST_COMPUTE`, which no node has, counts as that.
     """
     return _compute(requested(spec, is_counted, gates))
 
 
 def resized(pod: Mapping[str, Any]) -> Compute | None:
     """
-    What a pod takes of its node while a resize is in progress; None where that is what its spec asks for, or cannot be
-    read.
+    The amounts that a pod takes while a resize is in progress; None if they equal those of its spec, or cannot be read.
     """
     try:
         return _resized(pod)
@@ -132,8 +132,8 @@ def requested(spec: Mapping[str, Any], counts: Callable[[str], bool], gates: Gat
 
 def of_containers(spec: Mapping[str, Any], own: Callable[[Mapping[str, Any], bool], Amounts]) -> Amounts:
     """
-    The most that runs at one time, where `own` says what a container takes, and gets whether it ends before the app
-    containers start.
+    The most that runs at one time. `own` returns a container's amounts; it also gets whether the container ends before
+    the app containers start.
 
     An init container runs alongside the sidecars that started before it; at the end all sidecars and app containers run
     together.
@@ -164,14 +164,14 @@ def _amounts(quantities: Mapping[str, Any], counts: Callable[[str], bool]) -> Am
 
 
 def _is_of_pod(name: str) -> bool:
-    """Whether a pod itself can ask for the resource."""
+    """Whether a pod itself can request the resource."""
     return name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES)
 
 
 def _of_pod(spec: Mapping[str, Any], containers: Amounts, counts: Callable[[str], bool]) -> Amounts:
     """
-    What the pod itself asks for, in place of its containers. For a limit without a request, Kubernetes makes the limit
-    the request if no container asks, and for huge pages.
+    The pod's own requests, which replace those of its containers. For a limit without a request, Kubernetes uses the
+    limit as the request if no container has a request, and for huge pages.
     """
     resources = spec.get("resources") or _NOTHING
     limits = {
@@ -191,14 +191,14 @@ def _with_overhead(total: Amounts, spec: Mapping[str, Any], counts: Callable[[st
 
 
 def _is_infeasible(status: Mapping[str, Any]) -> bool:
-    """Whether the node reports that it will never grant what the spec asks for."""
+    """Whether the node reports that it will never grant the spec's request."""
     conditions = status.get("conditions") or ()
     reason = next((each.get("reason") for each in conditions if each.get("type") == _RESIZE), "")
     return bool(reason == "Infeasible")
 
 
 def _largest(requests: Amounts, state: Mapping[str, Any], *, infeasible: bool) -> Amounts:
-    """The largest of what is requested, what runs and what was granted, by resource."""
+    """The largest of the requested, running and granted amounts, by resource."""
     runs = (state.get("resources") or _NOTHING).get("requests") or _NOTHING
     granted = state.get("allocatedResources") or _NOTHING
     found = {} if infeasible else dict(requests)
@@ -226,7 +226,7 @@ def _compute(total: Amounts) -> Compute:
 
 
 def amount_of(scalars: Scalars | None, name: str) -> int:
-    """How much of one resource; 0 where it is not among them."""
+    """The amount of one resource; 0 if missing."""
     return next((found for each, found in scalars or () if each == name), 0)
 
 

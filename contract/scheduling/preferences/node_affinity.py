@@ -11,7 +11,7 @@ from contract.scheduling.preferences import normalised
 
 
 def scores(pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Sequence[NodeState]) -> list[int] | None:
-    """The weights of the terms that hold on each node, added up; None where there are no terms."""
+    """The sum of the weights of the terms that hold on each node; None without terms."""
     wishes = (*pod.prefers.nodes, *cluster.profile_of(pod).added_wishes)
     if not wishes:
         return None

@@ -17,8 +17,9 @@ from contract.scheduling.needs import PodNeeds
 from contract.scheduling.preferences.normalised import MOST
 
 MOST_COMPARED = 100_000
-"""Pairs of a term and a kind of pod, or of another pod's wishes and this pod, that are looked at for each direction: a
-fraction of a second. Other tenants choose how many there are; those beyond the bound do not count."""
+"""The most pairs of a term and a kind of pod, or of another pod's preferences and this pod, that are checked for each
+direction: a fraction of a second. Other tenants choose their number; pairs beyond the bound do not count.
+"""
 
 _Weights = Mapping[str, Counter[str]]
 """By topology key and domain."""
@@ -27,7 +28,7 @@ _Weights = Mapping[str, Counter[str]]
 def scores(
     pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Sequence[NodeState], most_compared: int = MOST_COMPARED
 ) -> list[int] | None:
-    """100 for the node whose domains weigh most, 0 for the one whose domains weigh least; None where none weighs."""
+    """100 for the node whose domains weigh most, 0 for the one whose domains weigh least; None if none has a weight."""
     weights = _weights(pod, cluster, most_compared)
     if not weights:
         return None
@@ -48,11 +49,11 @@ def _weights(pod: PodRules, cluster: Cluster, most: int) -> _Weights:
 
 
 _Weighed = tuple[PodTerm, int, Mapping[str, int]]
-"""A term, its weight, and how many pods count on each node."""
+"""A term, its weight, and the number of pods that count on each node."""
 
 
 def _own(pod: PodRules, cluster: Cluster, most: int) -> Iterator[_Weighed]:
-    """What the pod wants of the existing pods."""
+    """The pod's preferences about existing pods."""
     for weight, term, kind, on_nodes in islice(_pairs(pod, cluster), most):
         if term.selector.matches(kind.labels):
             yield term, weight, on_nodes
@@ -67,7 +68,7 @@ def _pairs(pod: PodRules, cluster: Cluster) -> Iterator[tuple[int, PodTerm, PodK
 
 
 def _of_others(pod: PodRules, cluster: Cluster, most: int) -> Iterator[_Weighed]:
-    """What the existing pods want of the pod."""
+    """The existing pods' preferences about the pod."""
     of_namespace = cluster.namespaces.get(pod.namespace, {})
     for weight, term, on_nodes in islice(_wishes(pod, cluster), most):
         if term.matches(pod.namespace, of_namespace, pod.labels):

@@ -13,7 +13,7 @@ SOFT = "PreferNoSchedule"
 
 
 def scores(pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Sequence[NodeState]) -> list[int] | None:
-    """100 for nodes without such a taint; None where no node has any."""
+    """100 for nodes without such a taint; None if no node has any."""
     if not any(taint.effect == SOFT for node in nodes for taint in node.taints):
         return None
     return normalised.by_largest([_untolerated(needs, node) for node in nodes], reverse=True)

@@ -1,8 +1,8 @@
 """
 Preferred topology spread (`ScheduleAnyway`): kube-scheduler's PodTopologySpread.
 
-A domain's score is the number of matching pods, weighed up where there are many domains, since each then has few. A
-node that lacks the label of some constraint is the worst.
+A domain's score is the number of matching pods, with a larger weight if there are many domains, because each then has
+few pods. A node that lacks the label of some constraint is the worst.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOST = "kubernetes.io/hostname"
 
 
 def scores(pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Sequence[NodeState]) -> list[int] | None:
-    """100 for the domains with the fewest pods, or for all where there are none; None without such constraints."""
+    """100 for the domains with the fewest pods, or for all if there are none; None without such constraints."""
     constraints = pod.prefers.spread
     if not constraints:
         return None
@@ -43,7 +43,7 @@ def _has_all(node: NodeState, constraints: Sequence[SpreadConstraint]) -> bool:
 
 
 def _weight(constraint: SpreadConstraint, labelled: Sequence[NodeState]) -> float:
-    """What a pod counts: more in a topology of many domains."""
+    """The weight of a pod: larger in a topology of many domains."""
     key = constraint.topology_key
     domains = len(labelled) if key == _HOST else len({node.labels[key] for node in labelled})
     return math.log(domains + 2)
@@ -52,7 +52,7 @@ def _weight(constraint: SpreadConstraint, labelled: Sequence[NodeState]) -> floa
 def _counts(
     constraint: SpreadConstraint, pod: PodRules, needs: PodNeeds, cluster: Cluster, labelled: Sequence[NodeState]
 ) -> Mapping[str, int]:
-    """The matching pods by domain; by node where each node is a domain, and then whatever the policies say."""
+    """The matching pods by domain; by node if each node is a domain, and then regardless of the policies."""
     by_node = _by_node(constraint, pod, cluster)
     if constraint.topology_key == _HOST:
         return by_node
