@@ -377,7 +377,7 @@ class NodeAttributes:
         self._taint_sets: dict[tuple[Taint, ...], int] = {}
         self._labels: OrderedDict[str, tuple[Ids, dict[str, int]]] = OrderedDict()
         self._keys: frozenset[str] | None = None
-        """Every label that some node has; None if that must be collected again."""
+        """Every label that some node has or had; None if they must be collected again."""
         self._known: OrderedDict[PodNeeds, StaticFilterResult] = OrderedDict()
         self._has_gpus: Flags = np.array([bool(node.gpus) for node in nodes], np.bool_)
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)

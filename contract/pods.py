@@ -474,7 +474,10 @@ def is_granted(request: PodRequest, allocation: Allocation) -> bool:
 
 
 def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
-    """The allocation annotation of a pod, valid or not; None if there is none that can be read."""
+    """
+    The allocation in a pod's annotation, without a check of the accounting resources; None if it is missing or
+    cannot be read.
+    """
     try:
         return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
@@ -538,7 +541,7 @@ def _unread(text: object, document: Mapping[str, Any], why: str) -> UnreadShare 
 
 
 def allocation_id(pod: Mapping[str, Any]) -> str:
-    """The id of the allocation annotation of a pod, valid or not; empty if there is none."""
+    """The id in a pod's allocation annotation, without a check of the accounting resources; empty if there is none."""
     allocation = carried_allocation(pod)
     return allocation.id if allocation is not None else ""
 

@@ -427,3 +427,8 @@ class NodeBuilder:
                 "conditions": [{"type": "Ready", "status": "True" if self._ready else "False"}],
             },
         }
+
+
+def selecting(model: str) -> JSON:
+    """A selector of a ResourceClaim: the cards whose model contains this text."""
+    return {"cel": {"expression": f"device.attributes['gpufraction.io'].productName.contains('{model}')"}}

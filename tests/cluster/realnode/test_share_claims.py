@@ -16,6 +16,7 @@ from contract.encoding import resourceclaims
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
+from tests.builders import selecting
 from tests.cluster.realnode.cluster import JSON, RealNodeCluster, container
 from tests.cluster.realnode.test_container_view import share
 from tests.cluster.realnode.ways import Way
@@ -50,11 +51,6 @@ def asking(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
         with contextlib.suppress(KubeNotFound):
             real.kube.delete(f"{path}/{name}")
     wait_for(lambda: not claims(real), lambda: f"claims are left over: {claims(real)}", 60)
-
-
-def selecting(model: str) -> JSON:
-    """A selector of cards whose model contains this word."""
-    return {"cel": {"expression": f"device.attributes['gpufraction.io'].productName.contains('{model}')"}}
 
 
 def claims(node: RealNodeCluster) -> list[JSON]:

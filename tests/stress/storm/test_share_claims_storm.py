@@ -15,7 +15,7 @@ from playground import scenarios
 from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.builders import PodBuilder, pod
+from tests.builders import PodBuilder, pod, selecting
 from tests.cluster.system import invariants
 from tests.clusters import allow_claims, only_real
 from tests.stress.storm.conftest import FAST_ELECTION
@@ -56,11 +56,6 @@ def asks(amounts: JSON) -> JSON:
     capacity = {"capacity": {"requests": amounts}} if amounts else {}
     exactly = {"deviceClassName": str(names.SHARE_CLASS), **capacity}
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-
-
-def selecting(model: str) -> JSON:
-    """A selector of cards of a model."""
-    return {"cel": {"expression": f"device.attributes['gpufraction.io'].productName.contains('{model}')"}}
 
 
 def choice() -> JSON:
