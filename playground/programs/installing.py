@@ -97,13 +97,23 @@ def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON
     """Every shipped object that the playground applies, those of the named components too."""
     chosen = tuple(components)
     agents = agents_namespace(chosen)
-    webhooks = [webhook for name in chosen for webhook in _webhooks_of(COMPONENTS / name)]
+    patches = [patch for name in chosen for patch in _patches_of(COMPONENTS / name)]
     for folder in (base, *(COMPONENTS / name for name in chosen)):
         for document in shipped(folder):
-            if document["kind"] == "MutatingWebhookConfiguration":
-                yield {**document, "webhooks": [*document["webhooks"], *webhooks]}
-            elif document["kind"] not in _RUN_AS_PROCESSES:
-                yield _placed(document, agents)
+            if document["kind"] not in _RUN_AS_PROCESSES:
+                yield _placed(_patched(document, patches), agents)
+
+
+def _patched(document: JSON, patches: Iterable[JSON]) -> JSON:
+    """The object with the webhooks that components add to it, and a namespace with the level that they set."""
+    metadata = document["metadata"]
+    for patch in patches:
+        if document["kind"] == patch["kind"] == "MutatingWebhookConfiguration":
+            document = {**document, "webhooks": [*document["webhooks"], *patch["webhooks"]]}
+        elif document["kind"] == patch["kind"] == "Namespace" and metadata["name"] == patch["metadata"]["name"]:
+            labels = {**metadata.get("labels", {}), **patch["metadata"].get("labels", {})}
+            document = {**document, "metadata": {**metadata, "labels": labels}}
+    return document
 
 
 def _placed(document: JSON, agents: str) -> JSON:
@@ -117,13 +127,11 @@ def _placed(document: JSON, agents: str) -> JSON:
     return document
 
 
-def _webhooks_of(component: Path) -> Iterator[JSON]:
-    """The entries that a component adds to the webhook configuration."""
+def _patches_of(component: Path) -> Iterator[JSON]:
+    """The objects that a component's files change in part."""
     (top,) = documents(component / "kustomization.yaml")
     for patch in top.get("patches", []):
-        for document in documents(component / patch["path"]) if "path" in patch else ():
-            if document["kind"] == "MutatingWebhookConfiguration":
-                yield from document["webhooks"]
+        yield from documents(component / patch["path"]) if "path" in patch else ()
 
 
 def takes_pods(kube: Kube, namespace: str) -> bool:

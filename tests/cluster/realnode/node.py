@@ -122,8 +122,9 @@ class RealNode:
             lines = (folder / f"{restart}.log").read_text().splitlines()
         except FileNotFoundError:
             return ""
-        # Each line has a time, the stream and whether the line is complete (CRI's log format).
-        return "".join(line.split(" ", 3)[3] + "\n" for line in lines)
+        # Each line has a time, the stream, and F where a line of the container ends, else P (CRI's log format).
+        parts = (line.split(" ", 3) for line in lines)
+        return "".join(text + ("\n" if tag == "F" else "") for _, _, tag, text in parts)
 
     def process_of(self, pod: JSON) -> int:
         """The first process of the pod's only container, found by the paths of its control groups."""
