@@ -17,7 +17,7 @@ import pytest
 from contract.components import agents_namespace
 from playground.cluster import account
 from playground.programs import installing
-from playground.waiting import wait_for
+from playground.waiting import NotInTime, wait_for
 from runtime.kubernetes import paths
 from tests.cluster.realnode.cluster import COMPONENTS, JSON, NODE, RealNodeCluster, container
 from tests.cluster.realnode.node import IMAGE
@@ -175,9 +175,18 @@ def test_the_agent_in_a_container_finds_the_groups_of_others(node: RealNodeClust
         agent = node.kube.get(paths.pods(_SYSTEM, _AGENT))
         own = machine.run(["readlink", "/proc/self/ns/cgroup", f"/proc/{node.node.process_of(agent)}/ns/cgroup"])
         assert len(set(own.stdout.split())) == 2
+    except NotInTime as error:
+        raise AssertionError(f"{error}; the agent prints:\n{printed_by(node)}") from error
     finally:
         node.kube.delete(paths.pods(_SYSTEM, _AGENT), {"gracePeriodSeconds": 1})
         wait_for(lambda: not node.kube.list(paths.pods(_SYSTEM)).items, "the agent's pod stays", every=0.5)
+
+
+def printed_by(node: RealNodeCluster) -> str:
+    """The log of each run of the agent's container that kubelet still has."""
+    pod = node.kube.get(paths.pods(_SYSTEM, _AGENT))
+    (status,) = pod["status"].get("containerStatuses") or [{"restartCount": 0}]
+    return "".join(node.node.log_of(pod, "nodeagent", restart=number) for number in range(status["restartCount"] + 1))
 
 
 def agent_pod(node: RealNodeCluster, machine: VirtualMachine) -> JSON:
