@@ -203,14 +203,13 @@ def agent_pod(node: RealNodeCluster, machine: VirtualMachine) -> JSON:
     kubeconfig.write_text(node.cluster.control_plane.kubeconfig(account(_AGENT, node=NODE, components=COMPONENTS)))
     variables = {
         "GPUFRACTION_NODE": NODE,
-        "KUBECONFIG": str(kubeconfig),
         "PYTHONPATH": machine.top,
         "FAKE_NVML_SCRIPT": str(node.script),
     }
     mounts = {"/usr": "/usr", "/lib": "/usr/lib", "/lib64": "/usr/lib64", "/opt": "/opt"}
     mounts[str(node.folder)] = str(node.folder)
     flags = ["--listen=", f"--nvml-library={node.library}", "--interval=1s", "--heartbeat=10s", "--driver-limits=true"]
-    flags += ["--overuse-grace=0s", "--overuse-slack=0"]
+    flags += ["--overuse-grace=0s", "--overuse-slack=0", f"--kubeconfig={kubeconfig}"]
     agent |= {
         "image": IMAGE,
         "command": [machine.python, "-m", "nodeagent", "run"],
