@@ -217,6 +217,7 @@ def agent_pod(node: RealNodeCluster, machine: VirtualMachine) -> JSON:
         "env": [*changes["env"], *({"name": key, "value": text} for key, text in variables.items())],
         "volumeMounts": [
             *changes["volumeMounts"],
+            {"name": "tmp", "mountPath": "/tmp"},  # a kubeconfig's certificates become files
             *({"name": f"files-{number}", "mountPath": at} for number, at in enumerate(mounts)),
         ],
     }
@@ -225,7 +226,7 @@ def agent_pod(node: RealNodeCluster, machine: VirtualMachine) -> JSON:
     files = [{"name": f"files-{number}", "hostPath": {"path": path}} for number, path in enumerate(mounts.values())]
     pod = {
         "containers": [agent],
-        "volumes": [*patch["volumes"], *files],
+        "volumes": [*patch["volumes"], *files, {"name": "tmp", "emptyDir": {}}],
         "hostPID": patch["hostPID"],
         "hostNetwork": True,
         "securityContext": {**spec["securityContext"], **patch["securityContext"]},
