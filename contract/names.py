@@ -241,8 +241,9 @@ FENCE = Key(
     on="Pod annotation",
     writer="allocator",
     doc="On a pod that waited when the leader changed: a token of the new leader. The write itself is the fence: no "
-    "write of the previous leader can take effect after it. Or the id of a share that could not be written a "
-    "second time while the first write might still take effect.",
+    "write of the previous leader can take effect after it. On one other pod: the token by which the new leader knows "
+    "that its watch is up to date. Or the id of a share that could not be written a second time while the first "
+    "write might still take effect.",
 )
 PIN = Key(
     f"{GROUP}/pin",

@@ -436,14 +436,20 @@ class PodRecords:
         self._freshened = (int(now), count + 1)
         return True
 
-    def forget_reports(self) -> None:
-        """Another leader may have reported something else meanwhile: the pods' conditions count now."""
+    def forget_reports(self) -> dict[str, str]:
+        """
+        Another leader may have reported something else meanwhile: the pods' conditions count now.
+
+        Returns those that did not show our report, by uid, with `namespace/name`.
+        """
+        untold = {uid: repair.key for uid in self._not_shown if (repair := self._records[uid].repair) is not None}
         for uid, record in list(self._records.items()):
             record.reported = None
             if record.repair is not None:
                 record.repair = replace(record.repair, due=None) if record.repair.count else None
             self._records.tidy(uid)
         self._not_shown.clear()
+        return untold
 
     def take_back(self, uid: str) -> None:
         """The pending report to the pod is not true."""
@@ -590,15 +596,15 @@ class PodFaults:
         *,
         cache: Cache,
         records: PodRecords,
-        leads: Callable[[], bool],
+        may_tell: Callable[[str, str], bool],
         clock: Callable[[], float],
         wake: Callable[[], None],
         faulted: Faulted,
     ) -> None:
-        """`leads`: whether this replica reports to pods; `faulted` is called with each error once."""
+        """`may_tell`: whether this replica reports to a pod, by uid and key; `faulted` gets each error once."""
         self._cache = cache
         self._records = records
-        self._leads = leads
+        self._may_tell = may_tell
         self._clock = clock
         self._wake = wake
         self.surfaced = faulted
@@ -621,7 +627,7 @@ class PodFaults:
             if not uid:
                 return
             fault = self._records.quarantine.put(uid, made_of, place, found, now)
-        if not self._leads():
+        if not self._may_tell(uid, key):
             return
         text = fault.message()
         if self._cache.ledger.holding(uid) is None and not may_hold(pod):

@@ -38,6 +38,7 @@ from allocator.scheduler.cycle import SchedulingCycle
 from allocator.scheduler.events import (
     AgentsHeard,
     AssumedChecked,
+    BarrierWritten,
     BindAbandoned,
     BindFailed,
     BindFaulted,
@@ -74,6 +75,7 @@ from allocator.scheduler.events import (
     StorageListed,
     TickPhase,
     UncountedFound,
+    UntoldRead,
 )
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import Housekeeping
@@ -243,6 +245,8 @@ class Controller:
             ExcludedGpusListed: self._handlers.excluded_gpus_listed,
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
             ParkedRead: self._handlers.parked_read,
+            UntoldRead: self._handlers.untold_read,
+            BarrierWritten: self._handlers.barrier_written,
             PodFenced: self._handlers.pod_fenced,
             BindSucceeded: bindings.succeeded,
             BindFailed: bindings.failed,
@@ -340,7 +344,8 @@ class Controller:
             return self._journal.take() if self._journal is not None else [], settled
 
     def _take_over(self, now: float) -> list[Effect]:
-        return [*self._housekeeping.relist(), *self._handlers.fence.tick()]
+        began = [*self._handlers.barrier.tick(now), *self._housekeeping.relist()]
+        return [*began, *self._handlers.fence.tick(), *self._handlers.read_untold()]
 
     def _late_pods(self, now: float) -> list[Effect]:
         return [*self._handlers.late.due(listing=self._handlers.listing)]

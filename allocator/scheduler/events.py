@@ -258,6 +258,24 @@ class PodFenced:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierWritten:
+    """The pod was given this fencing token; None if it could not be written, or no answer came."""
+
+    term: int
+    uid: str
+    word: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UntoldRead:
+    """The pod was read; None if it could not be. `deleted`: there is no such pod."""
+
+    uid: str
+    pod: PodEvent | None
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ParkedRead:
     """A parked pod was read; None if it could not be. `deleted`: there is no such pod."""
 
@@ -366,6 +384,8 @@ Event = (
     | BindUnknown
     | BindFaulted
     | BindAbandoned
+    | UntoldRead
+    | BarrierWritten
     | PodFenced
     | FenceRefused
     | LatePodFailed
@@ -384,9 +404,32 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """List pods and ElasticGPUs again, by new watches; for this term of leadership, None if there is no election."""
+    """
+    List what is booked again, by new watches; for this term of leadership, None if there is no election. Without
+    `pods`, only what features book by, such as ElasticGPUs.
+    """
 
     term: int | None
+    pods: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBarrier:
+    """Give this pod a fencing token of this term, and answer with `BarrierWritten`; see `Barrier`."""
+
+    term: int
+    key: str
+    """`namespace/name`."""
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadUntold:
+    """Read this pod, and answer with `UntoldRead`; see `Untold`."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +494,8 @@ class CheckAssumed:
 
 Effect = (
     Relist
+    | WriteBarrier
+    | ReadUntold
     | FencePods
     | ReadParked
     | LatePod
@@ -470,7 +515,7 @@ class TickPhase(StrEnum):
     """The parts of a tick. Each is carried out separately, so that a failure does not affect the others."""
 
     TAKE_OVER = "take-over"
-    """`Relist`, `FencePods`: what must be done before anything is decided."""
+    """`Relist`, `WriteBarrier`, `FencePods`, `ReadUntold`: what a new leader does, most of it before it decides."""
     LATE_PODS = "late-pods"
     """`LatePod`."""
     FOREIGN_GATES = "foreign-gates"

@@ -20,6 +20,7 @@ from allocator.cache.podinfo import PodEvent, PodInfo, TrackedPod, made_of, may_
 from allocator.queue.records import READING, EventRecord, Eviction, StatusUpdate, tried_as
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
+    BarrierWritten,
     Effect,
     ExcludedGpusChanged,
     ExcludedGpusListed,
@@ -38,14 +39,16 @@ from allocator.scheduler.events import (
     PodsListed,
     ProfilesDeclared,
     ReadParked,
+    ReadUntold,
     StorageChanged,
     StorageDeleted,
     StorageListed,
+    UntoldRead,
 )
 from allocator.scheduler.housekeeping import ForeignGates
-from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
+from allocator.scheduler.leadership import KEPT_OUT, PODS, SchedulerState
 from allocator.scheduler.parts import NO_GANGS, Gangs
-from allocator.scheduler.succession import Fence, LatePods
+from allocator.scheduler.succession import Barrier, Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
 from allocator.settings import Settings
 from contract.model import Inventory, PodRequest
@@ -77,6 +80,7 @@ class EventHandlers:
         self._records = state.records
         self._trigger = state.trigger
         self._leadership = state.leadership
+        self.barrier = Barrier(state)
         self.fence = Fence(state)
         self.late = LatePods(state)
         self.gates = ForeignGates(state)
@@ -110,6 +114,8 @@ class EventHandlers:
         for pod in event.pods:
             self._listed.add(pod.uid)
             helped |= self.take_in(pod, now)
+            if self.barrier.tried:
+                self._note_fence(pod)
         if event.last:
             for deleted in (self.uids() | self._records.quarantine.uids()) - self._listed:
                 helped |= self.take_out(deleted)
@@ -119,21 +125,44 @@ class EventHandlers:
         self._trigger.event(helped)
         if event.last:
             self._put_inventories(self._repeated.settle(self.holds))
-            self.synced("pods", event.term)
+            self.synced(PODS, event.term)
+            self._pass_barrier()
 
     def _begin_leadership(self, term: int | None) -> None:
         """
         Our record of pods' conditions may be old, since another replica may have led meanwhile. From now on the pods'
         conditions are the record, and only a condition that is no longer true is written again.
         """
-        if term is not None and term != self._reported_in:
+        if term is not None and (self._reported_in is None or term > self._reported_in):
             self._reported_in = term
-            self._records.forget_reports()
+            for uid, key in self._records.forget_reports().items():
+                self._leadership.untold.note(uid, key)
             self._told_unread.clear()
 
     def pod_changed(self, event: PodEvent, now: float) -> None:
-        """A pod is new or changed."""
+        """A pod is new or changed, as the watch shows it."""
         self._trigger.event(self.take_in(event, now))
+        if self.barrier.tried:
+            self._note_fence(event)
+            self._pass_barrier()
+
+    def _note_fence(self, event: PodEvent) -> None:
+        if event.info is not None:
+            self.barrier.shows(event.uid, event.pod)
+
+    def barrier_written(self, event: BarrierWritten, now: float) -> None:
+        """The write by which the watch is known to be up to date has an answer; the watch may have shown it already."""
+        self.barrier.written(event, now)
+        if not self.listing:
+            self._pass_barrier()
+
+    def _pass_barrier(self) -> None:
+        """If the watch has brought all that the former leader wrote, it is as after a list."""
+        term = self.barrier.passed()
+        if term is not None:
+            self._begin_leadership(term)
+            self._put_inventories(self._repeated.settle(self.holds))
+            self.synced(PODS, term)
 
     def pod_deleted(self, event: PodDeleted, now: float) -> None:
         """A pod was deleted."""
@@ -146,6 +175,8 @@ class EventHandlers:
         True if that may help a pending pod.
         """
         uid = event.uid
+        if uid in self._leadership.untold.noted:
+            self._leadership.untold.settle(uid)
         held = self._cache.ledger.holding(uid)
         try:
             helped = not self._records.outdated(uid, event.version) and self._put_pod(event.read(), now)
@@ -167,13 +198,14 @@ class EventHandlers:
     def _report_unread(self, uid: str, key: str, unread: UnreadShare) -> None:
         text = messages.unread(unread.why)
         log.warning("share not counted", extra={"pod": key, "node": unread.node, "reason": text})
-        if self._leadership.leads():
+        if self._leadership.may_tell(uid, key):
             self._told_unread.add(uid)
             self._records.note(EventRecord("Pod", key, uid, PodReason.SHARE_UNREAD, text))
             self._trigger.wake()
 
     def take_out(self, uid: str) -> bool:
         """`_drop_pod`, for any pod. What cannot be given back is still counted."""
+        self._leadership.untold.settle(uid)
         self._told_unread.discard(uid)
         try:
             return self._drop_pod(uid) | self._cache.open(uid)
@@ -244,7 +276,7 @@ class EventHandlers:
         All others have it in their annotations from the beginning, so nothing is written.
         """
         told = pod.condition is not None or self._records.has_told(pod.uid)
-        if not (told or self._tells_all) or not self._may_tell():
+        if not (told or self._tells_all) or not self._leadership.may_tell(pod.uid, pod.key):
             return
         inventory = self._cache.inventory(holding.allocation.node)
         models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
@@ -254,17 +286,10 @@ class EventHandlers:
         if self._records.tell(news, now):
             self._trigger.wake()
 
-    def _may_tell(self) -> bool:
-        """Whether this replica writes conditions now; otherwise they are written when it does."""
-        if self._leadership.leads():
-            return True
-        self._leadership.leave_untold()
-        return False
-
     def _tell_unreadable(self, uid: str, now: float) -> None:
         """A pod behind our gate that cannot be placed as it is learns why; nothing would release it otherwise."""
         found = self._queue.unreadable.get(uid)
-        if found is None or not self._may_tell():
+        if found is None or not self._leadership.may_tell(uid, found.key):
             return
         if self._records.tell(StatusUpdate(found.key, uid, False, PodReason.UNREADABLE, f"waiting: {found.why}"), now):
             self._trigger.wake()
@@ -275,9 +300,9 @@ class EventHandlers:
         known = self._queue.parking.pod(pod.uid)
         if known is not None:
             parked.setdefault(pod.uid, known)
-        if not parked or not self._may_tell():
-            return
         for each in parked.values():
+            if not self._leadership.may_tell(each.uid, each.key):
+                continue
             text = messages.parked(each.size, self._queue.parking.each)
             stands = pod.condition if each.uid == pod.uid else None
             if self._records.tell(StatusUpdate(each.key, each.uid, False, PodReason.PARKED, text), now, stands):
@@ -306,6 +331,26 @@ class EventHandlers:
     def read_parked(self) -> list[Effect]:
         """The parked pods whose turn it is, if this replica may decide."""
         return [ReadParked(each) for each in self._queue.parking.due()] if self._leadership.holds() else []
+
+    def read_untold(self) -> list[Effect]:
+        """The pods to read because they should have learnt something before this replica led."""
+        if not self._leadership.tells():
+            return []
+        return [ReadUntold(key, uid) for uid, key in self._leadership.untold.take().items()]
+
+    def untold_read(self, event: UntoldRead, now: float) -> None:
+        """A pod that should have learnt something was read; it counts if the watch has brought nothing newer since."""
+        uid, read = event.uid, event.pod
+        failed = not event.deleted and (read is None or read.uid != uid)
+        if not self._leadership.untold.was_read(uid, failed=failed):
+            return
+        if event.deleted or read is None:
+            self._trigger.event(self.take_out(uid))
+        elif self._queue.parking.pod(uid) is None:
+            self._trigger.event(self.take_in(read, now))
+            self._records.touched(uid, read.version)
+        elif read.info is not None:
+            self._tell_parked(read.info, now)
 
     def _report_request(self, pod: PodInfo, holding: Reservation | None) -> None:
         waiting = self._queue.pod(pod.uid)

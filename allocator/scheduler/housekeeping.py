@@ -79,8 +79,6 @@ class Housekeeping:
         self._evictions: list[Eviction] = []
         self._relist = False
         """The pods must be listed again, because the state differs from the API server's."""
-        self._relisted_in: int | None = None
-        """The last term of leadership for which the pods were listed again."""
         self._existed: set[str] = set()
         """Overdue reservations whose pods exist, although the watch had not brought them."""
         self._relisted_for: tuple[str, ...] = ()
@@ -129,17 +127,12 @@ class Housekeeping:
         self._trigger.wake()
 
     def relist(self) -> list[Effect]:
-        """
-        `Relist`, once for each term of leadership, since the leader before may have written more than the watch has
-        brought; once for each drift that was found; and once where pods were left untold while a term had lapsed.
-        """
-        term, untold = self._leadership.unlisted(), self._leadership.take_untold()
-        if term is not None:
-            if term == self._relisted_in:
-                return []
-            self._relisted_in = term
-            return [Relist(term)]
-        wanted, self._relist = self._relist or untold, False
+        """`Relist`, once for each drift that was found, and where too many pods are to be told to read each of them."""
+        if self._leadership.unlisted() is not None:
+            return []
+        wanted, self._relist = self._relist, False
+        if self._leadership.tells():
+            wanted |= self._leadership.untold.take_all()
         return [Relist(self._leadership.number())] if wanted else []
 
     def overdue(self, now: float) -> list[Effect]:

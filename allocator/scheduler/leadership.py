@@ -1,10 +1,10 @@
 """
 Whether this replica may decide now, and the state that the scheduler's parts share.
 
-A replica may decide once it has seen the cluster, it leads, it has since listed what is booked, and no write of the
-former leader can still take effect. The last two keep two leaders from giving away the same share one after the other:
-what the former leader has written is on the API server but perhaps not yet in our watch, and a write of its may still
-be in transit (`Fence`). Leadership ends by the clock, so it is asked again right before a write.
+A replica may decide once it has seen the cluster, it leads, it has since seen all that is booked (`Barrier`), and no
+write of the former leader can still take effect (`Fence`). The last two keep two leaders from giving away the same
+share one after the other: what the former leader has written is on the API server but perhaps not yet in our watch, and
+a write of its may still be in transit. Leadership ends by the clock, so it is asked again right before a write.
 
 Not thread-safe: the shell's lock guards it.
 """
@@ -29,10 +29,66 @@ from contract.dialects.table import Dialects
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
-_LISTED = frozenset(("pods", "namespaces", "nodes", "gpunodes", KEPT_OUT))
+PODS = "pods"
+_LISTED = frozenset((PODS, "namespaces", "nodes", "gpunodes", KEPT_OUT))
 """The objects that must have been seen before the first decision."""
-_BOOKED = frozenset(("pods",))
+_BOOKED = frozenset((PODS,))
 """The kinds that contain the booked shares."""
+_MOST_UNTOLD = 500
+"""Pods that are read one by one; if there are more, all pods are listed."""
+
+
+class Untold:
+    """
+    The pods to which this replica must report something as soon as it leads.
+
+    Another replica led when they changed, or none, and perhaps did not report it any more. A later change of such a pod
+    replaces the earlier one. Not thread-safe: one owner calls it.
+    """
+
+    def __init__(self) -> None:
+        self.noted: dict[str, str] = {}
+        """`namespace/name` by uid; other parts only read it."""
+        self._reading: set[str] = set()
+        self._too_many = False
+
+    def note(self, uid: str, key: str) -> None:
+        """The pod should have learnt something."""
+        if uid in self.noted or len(self.noted) < _MOST_UNTOLD:
+            self.noted[uid] = key
+        else:
+            self._too_many = True
+
+    def settle(self, uid: str) -> None:
+        """The pod is evaluated again now, or gone, so nothing noted before counts."""
+        self.noted.pop(uid, None)
+        self._reading.discard(uid)
+
+    def take(self) -> dict[str, str]:
+        """The pods to read now."""
+        taken = {uid: key for uid, key in self.noted.items() if uid not in self._reading}
+        self._reading.update(taken)
+        return taken
+
+    def take_all(self) -> bool:
+        """Whether all pods must be listed, because some were not noted. Then the noted ones need not be read."""
+        too_many, self._too_many = self._too_many, False
+        if too_many:
+            self.noted.clear()
+            self._reading.clear()
+        return too_many
+
+    def was_read(self, uid: str, *, failed: bool = False) -> bool:
+        """
+        The pod was read after it was taken. True if that counts: nothing newer has come of it. One whose reading failed
+        is read again.
+        """
+        if uid not in self._reading:
+            return False
+        self._reading.discard(uid)
+        if not failed:
+            del self.noted[uid]
+        return not failed
 
 
 class Leadership:
@@ -48,7 +104,7 @@ class Leadership:
         self._booked = set(_BOOKED)
         self._listed_in: dict[str, int] = {}
         self._fenced_in: int | None = None
-        self._untold = False
+        self.untold = Untold()
 
     def needs(self, kinds: Iterable[str], booked: Iterable[str]) -> None:
         """These collections must also have been seen; those that are `booked` say which shares are taken."""
@@ -56,14 +112,21 @@ class Leadership:
         self._booked.update(booked)
 
     def listed(self, kind: str, term: int | None = None) -> None:
-        """A whole collection was taken in; with a term, it was requested after that began."""
+        """
+        A whole collection was taken in. With a term, it has everything that was written before that began, because it
+        was requested later, or because the watch has brought a write of that term.
+        """
         self._unsynced.discard(kind)
         if term is not None:
-            self._listed_in[kind] = term
+            self._listed_in[kind] = max(term, self._listed_in.get(kind, term))
+
+    def has_seen(self, kind: str, term: int | None = None) -> bool:
+        """Whether the collection was taken in, and with a term, as it was in that term or later."""
+        return kind not in self._unsynced and (term is None or self._listed_in.get(kind) == term)
 
     @property
     def _trusted(self) -> int | None:
-        """The term in which everything that books shares was listed."""
+        """The term in which everything that books shares was seen."""
         terms = {self._listed_in.get(kind) for kind in self._booked}
         return terms.pop() if len(terms) == 1 else None
 
@@ -78,7 +141,7 @@ class Leadership:
         if not self._leading():
             return "another replica leads"
         if self._term is not None and self._term() != self._trusted:
-            return "new leader: listing pods"
+            return "new leader: catching up with the former leader's writes"
         if self.unfenced() is not None:
             return "new leader: fencing pending pods"
         return ""
@@ -92,28 +155,23 @@ class Leadership:
         return not self.lacks()
 
     def unlisted(self) -> int | None:
-        """The term for which the booked shares must still be listed; None if they were, or if another replica leads."""
+        """The term for which the booked shares must still be seen; None if they were, or if another replica leads."""
         term = self.number()
         return term if term != self._trusted else None
 
-    def leave_untold(self) -> None:
-        """
-        A pod should learn something, and this replica does not lead. Another does, or none: then we must report it once
-        we lead again in the same term.
-        """
-        self._untold = True
+    def may_tell(self, uid: str, key: str) -> bool:
+        """Whether we report to this pod, `namespace/name`, now; if not, it is noted, and told once we lead."""
+        if self._leading():
+            return True
+        self.untold.note(uid, key)
+        return False
 
-    def take_untold(self) -> bool:
-        """
-        Whether pods must be looked at again, since this replica leads and some conditions were not written before.
-        """
-        if not self._leading():
-            return False
-        untold, self._untold = self._untold, False
-        return untold
+    def tells(self) -> bool:
+        """Whether we lead, and have seen what the former leader told the pods."""
+        return self._leading() and self.unlisted() is None
 
     def unfenced(self) -> int | None:
-        """The term in which everything was listed and the former leader must be fenced; None if that is done."""
+        """The term in which everything was seen and the former leader must be fenced; None if that is done."""
         term = self.number()
         return term if term is not None and term == self._trusted and term != self._fenced_in else None
 
@@ -169,7 +227,7 @@ class SchedulerState:
         faults = PodFaults(
             cache=cache,
             records=records,
-            leads=leadership.leads,
+            may_tell=leadership.may_tell,
             clock=clock,
             wake=wake,
             faulted=faulted,

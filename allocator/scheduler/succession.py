@@ -1,6 +1,6 @@
 """
-What a new leader does about the former leader's writes: it fences bindings that may still be in transit, and fails pods
-that come too late. Pure; the shell holds the lock.
+What a new leader does about the former leader's writes: it waits until its watch has brought them, fences bindings that
+may still be in transit, and fails pods that come too late. Pure; the shell holds the lock.
 
 Storing an admitted pod may take long because of slow webhooks. A new leader does not know such a pod. It is recognised
 when it comes: a pod with a share that this leader neither listed nor gave, on a GPU without room for it, is failed
@@ -9,14 +9,129 @@ before it uses a GPU.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from allocator.cache.ledger import OWN, ReservationState
 from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler import consistency
-from allocator.scheduler.events import Effect, FencePods, LatePod, LatePodFailed
-from allocator.scheduler.leadership import SchedulerState
+from allocator.scheduler.events import (
+    BarrierWritten,
+    Effect,
+    FencePods,
+    LatePod,
+    LatePodFailed,
+    Relist,
+    WriteBarrier,
+)
+from allocator.scheduler.leadership import PODS, SchedulerState
+from contract import names, pods
 from contract.encoding import codec
 from contract.reasons.pods import PodReason
+
+_PATIENCE = 5.0
+"""Seconds for which a new leader waits until its watch shows its own write."""
+_TRIES = 3
+"""Pods that are tried, one after the other: the first ones may be deleted, or a policy may refuse the write."""
+
+
+class Barrier:
+    """
+    Waits until the watch of pods has brought everything that was written before this replica began to lead.
+
+    A watch delivers the writes to its collection in their order. So the new leader writes one pod, and when its watch
+    shows that write, it has shown every earlier one. That takes as long as the watch is late, however many pods there
+    are. The pod holds a share or waits for one, and the write is the one by which `Fence` fences.
+
+    All pods are listed instead if none can be written, if the watch does not show the write in time, and if the first
+    list has not ended: then it begins again.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._cache = state.cache
+        self._queue = state.queue
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._term: int | None = None
+        self._until = 0.0
+        self.tried: dict[str, str | None] = {}
+        """
+        The fencing token that each pod was given; None while that is unknown, or if it failed. Empty while nothing is
+        waited for; other parts only read it.
+        """
+        self._asked = ""
+        """The pod that is being written."""
+        self._shown: dict[str, object] = {}
+        """The token that the watch has shown last, of each pod that was tried."""
+
+    def tick(self, now: float) -> list[Effect]:
+        """What to do for a term that has begun."""
+        term = self._leadership.unlisted()
+        if term is None or self._leadership.has_seen(PODS, term):
+            self._forget()
+            return []
+        if term != self._term:
+            self._term, self._until = term, now + _PATIENCE
+            self._forget()
+            if not self._leadership.has_seen(PODS):
+                return self._list(term)
+            began = self._write(term)
+            return began if Relist(term) in began else [Relist(term, pods=False), *began]
+        if now > self._until:
+            return self._list(term)
+        return self._write(term) if not self._asked and self._until < math.inf else []
+
+    def _write(self, term: int) -> list[Effect]:
+        found = self._candidate() if len(self.tried) < _TRIES else None
+        if found is None:
+            return self._list(term)
+        self._asked, key = found
+        self.tried[self._asked] = None
+        return [WriteBarrier(term, key, self._asked)]
+
+    def _candidate(self) -> tuple[str, str] | None:
+        """uid and key of a pod that was not tried: one that holds a share, else one that waits."""
+        for held in self._cache.ledger:
+            confirmed = held.state is ReservationState.CONFIRMED and not held.key.startswith(OWN)
+            if confirmed and held.key not in self.tried:
+                return held.key, held.pod
+        waiting: tuple[QueuedPodInfo | ParkedPod, ...] = (*self._queue.in_any_order(), *self._queue.parking.pods())
+        return next(((each.uid, each.key) for each in waiting if each.uid not in self.tried), None)
+
+    def _list(self, term: int) -> list[Effect]:
+        if self._until == math.inf:
+            return []
+        self._forget()
+        self._until = math.inf
+        return [Relist(term)]
+
+    def _forget(self) -> None:
+        self.tried, self._shown, self._asked = {}, {}, ""
+
+    def written(self, event: BarrierWritten, now: float) -> None:
+        """The write has an answer. If it failed, another pod is tried."""
+        if event.term != self._term or event.uid != self._asked:
+            return
+        self.tried[event.uid] = event.word
+        if event.word is None:
+            self._asked = ""
+            self._trigger.wake()
+
+    def shows(self, uid: str, pod: Mapping[str, Any]) -> None:
+        """The watch shows a pod, or a list that has begun later does."""
+        if uid in self.tried:
+            self._shown[uid] = pods.annotations_of(pod).get(names.FENCE)
+
+    def passed(self) -> int | None:
+        """The term whose write the watch has shown; None if it has not, and after the first call."""
+        if not any(word is not None and self._shown.get(uid) == word for uid, word in self.tried.items()):
+            return None
+        self._forget()
+        term = self._leadership.unlisted()
+        return term if term == self._term and not self._leadership.has_seen(PODS, term) else None
 
 
 class Fence:

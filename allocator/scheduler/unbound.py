@@ -69,7 +69,7 @@ class UnboundPods:
                 self._cache.learn_refusal(family, pod.withdrawn, pod.unschedulable, now)
                 self._trigger.requeue()
         self.withdrawn[pod.uid] = pod
-        if self._leadership.leads() and not pod.deleting:
+        if not pod.deleting and self._leadership.may_tell(pod.uid, pod.key):
             code, text = messages.withdrawn(pod, evicts=self._is_evicted(pod))
             warning = PodEventReason.SHARE_RETURNED
             news = StatusUpdate(pod.key, pod.uid, False, code, text, warning=warning, gated=False)

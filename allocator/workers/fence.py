@@ -1,5 +1,6 @@
 """
-The writes by which a new leader fences the bindings of the previous leader, and fails the pods that came too late.
+The writes by which a new leader learns that its watch is up to date, fences the bindings of the previous leader, and
+fails the pods that came too late.
 
 The controller knows which pods, and when all are done. A pod that cannot be written is tried again in the next pass,
 and nothing is decided until then: a replica that cannot write to pods could not place any either. A pod whose fencing
@@ -18,7 +19,15 @@ from allocator.cache.podinfo import pod_event
 from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import FencePods, FenceRefused, LatePod, LatePodFailed, PodFenced
+from allocator.scheduler.events import (
+    BarrierWritten,
+    FencePods,
+    FenceRefused,
+    LatePod,
+    LatePodFailed,
+    PodFenced,
+    WriteBarrier,
+)
 from contract import names, pods
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
@@ -85,10 +94,9 @@ class Fencer:
     def _touch(self, entry: QueuedPodInfo | ParkedPod, word: str, term: int | None) -> bool:
         if not self._controller.may_write_in(term):
             return False
-        touch: JSON = {"metadata": {"uid": entry.uid, "annotations": {str(names.FENCE): word}}}
         fields = {"pod": entry.key}
         try:
-            pod = self._kube.patch_merge(paths.pods(*entry.key.split("/", 1)), touch, timeout=self._timeout)
+            pod = self._give(entry.key, entry.uid, word)
         except (KubeNotFound, KubeConflict):
             self._controller.handle(PodFenced(entry.uid, None))
         except (KubeForbidden, KubeInvalid) as error:
@@ -100,6 +108,23 @@ class Fencer:
         else:
             self._controller.handle(PodFenced(entry.uid, pod_event(pod, pods.trim)))
         return True
+
+    def _give(self, key: str, uid: str, word: str) -> JSON:
+        """Give the pod a token, and so a later version."""
+        touch: JSON = {"metadata": {"uid": uid, "annotations": {str(names.FENCE): word}}}
+        return self._kube.patch_merge(paths.pods(*key.split("/", 1)), touch, timeout=self._timeout)
+
+    def write_barrier(self, order: WriteBarrier) -> None:
+        """Write the pod that the watch must show. Every outcome is reported, or it would be waited for in vain."""
+        word, written = self._word(), False
+        try:
+            if self._controller.may_write_in(order.term):
+                self._give(order.key, order.uid, word)
+                written = True
+        except KubeError as error:
+            log.info("pod not written", extra={"pod": order.key, "reason": str(error)})
+        finally:
+            self._controller.handle(BarrierWritten(order.term, order.uid, word if written else None))
 
     def fail(self, late: LatePod) -> None:
         """Fail a pod that came after its share was given to others. Without an answer the request is repeated later."""

@@ -32,9 +32,10 @@ from allocator.scheduler.events import (
     NodesListed,
     PodDeleted,
     PodsReported,
+    Relist,
     pods_listed,
 )
-from allocator.scheduler.leadership import KEPT_OUT
+from allocator.scheduler.leadership import KEPT_OUT, PODS
 from contract import kinds, names, pods
 from contract.encoding.reading import Malformed
 from contract.kinds import ObjectKind
@@ -113,12 +114,12 @@ class Informers:
             lists = self._informer(KEPT_OUT, path, lambda event: _kept_out(controller, event, faulted), kinds.KEPT_OUT)
             self._others = (*self._others, lists)
         self._others = (*self._others, *(self._of(each, None) for each in follows if not each.booked))
-        self._booked = self._booked_informers(None)
+        self._pods, self._bookings = _Replaceable(self._follow_pods), _Replaceable(self._follow_bookings)
 
     @property
     def informers(self) -> tuple[Informer, ...]:
         """Those that feed the controller now."""
-        return (*self._others, *self._booked)
+        return (*self._others, *self._pods.informers, *self._bookings.informers)
 
     def start(self) -> None:
         """Start them; at most once."""
@@ -132,30 +133,20 @@ class Informers:
         for informer in self.informers:
             informer.stop()
 
-    def relist(self, term: int | None) -> None:
-        """
-        Read what is booked again, pods and what features book by, for a leadership that has begun before this call;
-        None if there is no election.
+    def relist(self, order: Relist) -> None:
+        """Read again what is booked: what features book by and, if that is ordered, pods."""
+        for each in (self._pods, self._bookings) if order.pods else (self._bookings,):
+            each.replace(order.term)
 
-        By new informers in place of the old ones, not by lists alongside them: only within one stream are a list and
-        the events after it in order.
-        """
-        self._retired.set()
-        for informer in self._booked:
-            informer.stop()
-        self._booked = self._booked_informers(term)
-        for informer in self._booked:
-            informer.start()
-
-    def _booked_informers(self, term: int | None) -> tuple[Informer, ...]:
-        retired = self._retired = threading.Event()
-
-        def pods_event(event: Event) -> None:
-            if not retired.is_set():  # one that could not be stopped in time must not speak any more
+    def _follow_pods(self, term: int | None, retired: threading.Event) -> tuple[Informer, ...]:
+        def handle(event: Event) -> None:
+            if not retired.is_set():
                 _pod(self._controller, event, self._see, term)
 
-        followed = self._informer("pods", paths.pods(), pods_event, kinds.PODS, parts=True)
-        return (followed, *(self._of(each, term, retired) for each in self._follows if each.booked))
+        return (self._informer(PODS, paths.pods(), handle, kinds.PODS, parts=True),)
+
+    def _follow_bookings(self, term: int | None, retired: threading.Event) -> tuple[Informer, ...]:
+        return tuple(self._of(each, term, retired) for each in self._follows if each.booked)
 
     def _of(self, one: FollowedCollection, term: int | None, retired: threading.Event | None = None) -> Informer:
         def handle(event: Event) -> None:
@@ -194,6 +185,31 @@ class Informers:
             optional=optional,
             workers=self._workers,
         )
+
+
+class _Replaceable:
+    """
+    Informers that are replaced by new ones, which list again, for a leadership that has begun before.
+
+    Lists alongside the old ones would not do: only within one stream are a list and the events after it in order.
+    `make` gets the term of leadership, None if none has begun or there is no election, and an event: an informer that
+    could not be stopped in time must not speak any more once it is set.
+    """
+
+    def __init__(self, make: Callable[[int | None, threading.Event], tuple[Informer, ...]]) -> None:
+        self._make = make
+        self._retired = threading.Event()
+        self.informers = make(None, self._retired)
+
+    def replace(self, term: int | None) -> None:
+        """Stop them, and start new ones."""
+        self._retired.set()
+        for informer in self.informers:
+            informer.stop()
+        self._retired = threading.Event()
+        self.informers = self._make(term, self._retired)
+        for informer in self.informers:
+            informer.start()
 
 
 def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], term: int | None) -> None:

@@ -38,10 +38,13 @@ from allocator.scheduler.events import (
     ParkedRead,
     ReadBack,
     ReadParked,
+    ReadUntold,
     Relist,
     ShareTaken,
     TakeShare,
     TickPhase,
+    UntoldRead,
+    WriteBarrier,
 )
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, take_share, write
 from allocator.workers.evictor import Evictor
@@ -104,7 +107,7 @@ class SchedulingLoop:
         recorder: EventRecorder,
         woken: threading.Event,
         now_ns: Callable[[], int],
-        relist: Callable[[int | None], None] = lambda term: None,
+        relist: Callable[[Relist], None] = lambda order: None,
         write_timeout: float = 10.0,
         protects: bool = False,
         dialects: Dialects = DIALECTS,
@@ -129,7 +132,6 @@ class SchedulingLoop:
         self._relist = relist
         self._write_timeout = write_timeout
         self._decided = decided
-        self._carries = carries or {}
         self._protects = protects
         self._dialects = dialects
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
@@ -137,6 +139,7 @@ class SchedulingLoop:
         self._fencer = Fencer(
             kube, controller, word=word, timeout=write_timeout, writers=self._pool, failed=self._counted.late
         )
+        self._carries = {**self._own(), **(carries or {})}
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped. Commits in progress are finished, so that none is left with an unknown result without need."""
@@ -179,28 +182,28 @@ class SchedulingLoop:
         effects = self._controller.tick(phase)
         list(self._pool.map(self._resolve, (each for each in effects if isinstance(each, Binding | ReadBack))))
         for effect in effects:
-            match effect:
-                case Relist(term):
-                    log.info("listing pods again", extra={"term": term})
-                    self._relist(term)
-                case FencePods():
-                    self._fencer.fence(effect)
-                case LatePod():
-                    self._fencer.fail(effect)
-                case TakeShare():
-                    self._take_share(effect)
-                case CheckAssumed(reservations):
-                    self._check(reservations)
-                case Eviction():
-                    self._evictor.carry_out(effect)
-                case ReadParked(parked):
-                    self._pool.submit(self._read_parked, parked)
-                case StatusUpdate() | EventRecord() | HeldBeyond() | RepeatedNote():
-                    self._recorder.put(effect)
-                case Binding() | ReadBack():
-                    pass
-                case _:
-                    self._carries[type(effect)](effect)
+            if not isinstance(effect, Binding | ReadBack):
+                self._carries[type(effect)](effect)
+
+    def _own(self) -> dict[type, Callable[[Any], object]]:
+        """The core's effects other than `Binding` and `ReadBack`, and what carries them out."""
+        return {
+            Relist: self._list_again,
+            WriteBarrier: self._fencer.write_barrier,
+            FencePods: self._fencer.fence,
+            LatePod: self._fencer.fail,
+            TakeShare: self._take_share,
+            CheckAssumed: lambda check: self._check(check.reservations),
+            Eviction: self._evictor.carry_out,
+            ReadParked: lambda parked: self._pool.submit(self._read_parked, parked.pod),
+            ReadUntold: lambda untold: self._pool.submit(self._read_untold, untold),
+            **dict.fromkeys((StatusUpdate, EventRecord, HeldBeyond, RepeatedNote), self._recorder.put),
+        }
+
+    def _list_again(self, order: Relist) -> None:
+        if order.pods:
+            log.info("listing pods again", extra={"term": order.term})
+        self._relist(order)
 
     def _resolve(self, effect: Binding | ReadBack) -> None:
         """A binding with an unknown outcome: written again if this replica may, else its pod is read back."""
@@ -274,17 +277,23 @@ class SchedulingLoop:
 
     def _read_parked(self, parked: ParkedPod) -> None:
         """Read a pod that is known by name only. Every outcome is reported, or it would never be read again."""
-        found: PodEvent | None = None
-        deleted = False
+        self._controller.handle(ParkedRead(parked.uid, *self._read("parked", parked.key)))
+
+    def _read_untold(self, untold: ReadUntold) -> None:
+        """Read a pod that must be told something. Every outcome is reported, or it would never be read again."""
+        self._controller.handle(UntoldRead(untold.uid, *self._read("untold", untold.key)))
+
+    def _read(self, place: str, key: str) -> tuple[PodEvent | None, bool]:
+        """The pod, None if it could not be read, and whether there is none."""
         try:
-            found = pod_event(self._kube.get(paths.pods(*parked.key.split("/", 1)), timeout=_LIST_TIMEOUT), pods.trim)
+            return pod_event(self._kube.get(paths.pods(*key.split("/", 1)), timeout=_LIST_TIMEOUT), pods.trim), False
         except KubeNotFound:
-            deleted = True
+            return None, True
         except KubeError as error:
-            log.info("parked pod not read", extra={"pod": parked.key, "reason": str(error)})
+            log.info("pod not read", extra={"pod": key, "reason": str(error)})
         except Exception:
-            self._faulted("parked", parked.key)
-        self._controller.handle(ParkedRead(parked.uid, found, deleted))
+            self._faulted(place, key)
+        return None, False
 
     def _bind(self, binding: Binding) -> None:
         """Write it and report the result to the controller. No error prevents other writes or the report."""

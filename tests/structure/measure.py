@@ -32,7 +32,7 @@ LINES = {
     "contract": 15_150,
     "runtime": 4_300,
     "webhook": 4_000,
-    "allocator": 26_490,
+    "allocator": 26_760,
     "nodeagent": 7_250,
     "kubectl_gpufraction": 11_800,
     "shadow": 3_320,

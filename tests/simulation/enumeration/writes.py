@@ -116,7 +116,7 @@ KINDS: tuple[WriteKind, ...] = (
         "allocator",
         "pod fenced",
         ("PATCH", "pods", ""),
-        ("allocator.workers.fence:Fencer._touch patch_merge",),
+        ("allocator.workers.fence:Fencer._give patch_merge",),
         lambda sent: sent.changes(names.FENCE),
     ),
     WriteKind(

@@ -296,7 +296,21 @@ A_FOLLOWER_BEHIND = plan(
     *(pod(66 + 0.4 * i, f"late-{i}", memory(7000)) for i in range(40)),
     latency=SLOW,
 )
-"""It becomes the leader before its watch has shown what the previous leader gave away."""
+"""
+It becomes the leader before its watch has shown what the previous leader gave away, and knows no pod with a share.
+"""
+
+A_FOLLOWER_BEHIND_KNOWS_ONE = plan(
+    "a follower behind knows one",
+    SECOND_LEADS,
+    pod(45, "early", memory(300)),
+    watches(50, 60, "frozen", hosts="allocator-0"),
+    pods(52, ["a", "b", "c"], memory(7000)),
+    program(56, "killed", "allocator-1", 60.0),
+    *(pod(66 + 0.4 * i, f"late-{i}", memory(7000)) for i in range(40)),
+    latency=SLOW,
+)
+"""The same, and it knows a pod with a share, on which it writes its barrier."""
 
 TWO_STREAMS = plan(
     "two streams",
@@ -318,15 +332,19 @@ A_BINDING_ARRIVES_LATE = plan(
     "a binding arrives late",
     SECOND_LEADS,
     THROUGH_SECOND,
-    pod(40, "holder", memory(15000)),
-    pod(45, "patient", memory(15000)),
+    pod(38, "other", memory(300)),
+    pod(40, "holder", memory(14000)),
+    pod(45, "patient", memory(14000)),
     requests(50, 6, "late", "writes of pods", "allocator-1", delay=32.0),
     gone(50.5, "holder", grace=0),
     program(55, "killed", "allocator-1", 100.0),
-    pod(60, "urgent", memory(15000), priority="sim-high"),
+    pod(60, "urgent", memory(14000), priority="sim-high"),
     runs(79, "urgent"),
 )
-"""Another replica leads by then, and has given the share to a pod of higher priority."""
+"""
+Another replica leads by then, and has given the share to a pod of higher priority. It has written its barrier on the
+pod that holds a share already, so the waiting pod has a later version only by the fence.
+"""
 
 A_BINDING_SEEMS_LOST = plan(
     "a binding seems lost",

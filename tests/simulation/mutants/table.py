@@ -117,14 +117,25 @@ _ELECTION = (
     Mutant(
         "no-list-at-take-over",
         "relist skipped",
-        "A new leader lists what is booked.",
+        "A new leader sees all that is booked before it decides.",
         Mutation(_LEADERSHIP, "return terms.pop() if len(terms) == 1 else None", "return self.number()"),
         plans.A_FOLLOWER_BEHIND,
     ),
     Mutant(
-        "decides-before-the-list",
+        "barrier-passes-when-written",
+        "stale answer trusted",
+        "A new leader's own write counts once its watch shows it, not once it is answered.",
+        Mutation(
+            "allocator.scheduler.succession",
+            "if not any(word is not None and self._shown.get(uid) == word for uid, word in self.tried.items()):",
+            "if not any(word is not None for uid, word in self.tried.items()):",
+        ),
+        plans.A_FOLLOWER_BEHIND_KNOWS_ONE,
+    ),
+    Mutant(
+        "decides-before-the-barrier",
         "term not compared",
-        "A new leader decides nothing before the list has come that it asked for in its term.",
+        "A new leader decides nothing before it has seen all that is booked, in its term.",
         Mutation(
             _LEADERSHIP,
             "if self._term is not None and self._term() != self._trusted:",
@@ -634,7 +645,7 @@ _REST = (
         "untold-while-a-term-lapsed",
         "event not handled",
         "A leader whose term lapsed tells pods afterwards what it could not tell meanwhile (be57b688).",
-        Mutation(_HANDLERS, "        self._leadership.leave_untold()\n", ""),
+        Mutation(_LEADERSHIP, "        self.untold.note(uid, key)\n        return False", "        return False"),
         plans.A_TERM_LAPSES,
     ),
     Mutant(

@@ -196,7 +196,8 @@ def overdue(controller: Controller) -> tuple[Reservation, ...]:
 
 def relists(controller: Controller) -> list[int | None]:
     """The terms for which pods must be listed again now."""
-    return [each.term for each in controller.tick(TickPhase.TAKE_OVER) if isinstance(each, Relist)]
+    ticked = controller.tick(TickPhase.TAKE_OVER)
+    return [each.term for each in ticked if isinstance(each, Relist) and each.pods]
 
 
 def late_pods(controller: Controller) -> list[LatePod]:
