@@ -157,7 +157,7 @@ def _gpunode(found: Inventory) -> JSON:
         "apiVersion": names.GPUNODE_GROUP_VERSION,
         "kind": "GPUNode",
         "metadata": {"name": found.node},
-        "status": inventory_to_status(found),
+        "status": {key: value for key, value in inventory_to_status(found).items() if value is not None},
     }
 
 

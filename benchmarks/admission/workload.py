@@ -54,12 +54,16 @@ def pod(number: int, *, namespace: str, name: str = "", wanted: Mapping[str, str
             "containers": [_container(wanted)],
             "volumes": [
                 {"name": "data", "emptyDir": {}},
-                {"name": _TOKENS, "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+                {
+                    "name": _TOKENS,
+                    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}], "defaultMode": 420},
+                },
             ],
             "restartPolicy": "Always",
             "terminationGracePeriodSeconds": 30,
             "dnsPolicy": "ClusterFirst",
             "serviceAccountName": "default",
+            "serviceAccount": "default",
             "securityContext": {},
             "schedulerName": "default-scheduler",
             "tolerations": [
