@@ -175,7 +175,7 @@ _ELECTION = (
         Mutation(
             _INFORMERS,
             """        self._retired.set()
-        for informer in self._booked:
+        for informer in self.informers:
             informer.stop()
 """,
             "",
