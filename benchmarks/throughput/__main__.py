@@ -34,9 +34,17 @@ _LEAST = 0.05
 
 
 def measure(
-    nodes: int, pods: int, rounds: int, wanted: Sequence[Side], environment: Mapping[str, str] = os.environ
+    nodes: int,
+    pods: int,
+    rounds: int,
+    wanted: Sequence[Side],
+    sharers: int = 0,
+    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[str]:
-    """All wanted sides by turns, so many rounds; tables, and lines for programs."""
+    """
+    All wanted sides by turns, so many rounds; tables, and lines for programs. `sharers`: pods that hold shares by
+    gpufraction before anything is measured.
+    """
     assets = _assets(environment)
     if isinstance(assets, str):
         yield f"Bound pods a second were not measured: {assets}"
@@ -46,6 +54,9 @@ def measure(
     held = sides.held_nodes(pods)
     start = functools.partial(turns.bench_of, assets, nodes=nodes, held=held, environment=environment)
     with Turns(turns.present(wanted, environment), start) as turn:
+        if sharers:
+            what = f"{sharers} pods hold a share"
+            list(turn.each(what, lambda bench, side: bench.fill(side, sharers), of=sides.names_nodes, once=True))
         list(turn.each("warming up", lambda bench, side: bench.measure(side, max(pods // _WARM_UP, 1))))
         for side, idle in turn.each("idle programs", lambda bench, side: bench.rest(), once=True):
             yield f"Left out, {side.plane}: what idle programs work, {_idle(idle)}"
@@ -215,6 +226,12 @@ def main() -> int:
         default=0,
         help="kill each side's scheduler so many times while pods come and go, and count overcommitted cards",
     )
+    parser.add_argument(
+        "--sharers",
+        type=int,
+        default=0,
+        help="so many pods hold shares by gpufraction before its sides are measured; needs the side nodeName",
+    )
     given = parser.parse_args()
     try:
         wanted = sides.chosen(given.sides)
@@ -222,7 +239,8 @@ def main() -> int:
         parser.error(str(error))
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.1f}\n")
     for nodes in given.nodes:
-        texts = kill(nodes, given.kills, wanted) if given.kills else measure(nodes, given.pods, given.rounds, wanted)
+        measured = measure(nodes, given.pods, given.rounds, wanted, given.sharers)
+        texts = kill(nodes, given.kills, wanted) if given.kills else measured
         for text in texts:
             print(text, flush=True)
     return 0

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import processes
@@ -23,7 +23,7 @@ from benchmarks.throughput.peers.peer import SHARE, Peer, Reading, gib
 from benchmarks.throughput.peers.table import PEERS
 from contract import names
 from playground.programs.process import Program
-from playground.waiting import wait_for
+from playground.waiting import NotInTime, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeConnectionLost, KubeForbidden
@@ -34,6 +34,9 @@ IDLE_WRITES = 6
 """Writes in a second that are not of pods: leases are renewed all the time."""
 TENANT, OTHERS = "tenant", "others"
 """A namespace that gpufraction serves, and one that it does not."""
+HELD = "held"
+"""A namespace of pods that are there from the start."""
+_FILLED_AT_ONCE = 5_000
 _TIMEOUT = 180.0
 _PROGRESS_EVERY = 10.0
 _RESTING = 15.0
@@ -109,6 +112,11 @@ SIDES = (
 CLAIMS = Side("claims", "we, by ResourceClaims", True, TENANT, {}, {}, by_claims=True)
 """Ours too, measured where it is named: it needs Kubernetes 1.36 and kube-controller-manager."""
 BESIDE = tuple(Side(peer.name, peer.title, False, TENANT, {}, {}, peer=peer) for peer in PEERS)
+
+
+def names_nodes(side: Side) -> bool:
+    """Whether gpufraction places the side's pods while they are created."""
+    return side.reading is ours.READING and not (side.gated or side.empty or side.by_claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +289,26 @@ class Bench:
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
-    def _create(self, side: Side, count: int) -> None:
+    def fill(self, side: Side, count: int) -> None:
+        """So many pods of the side hold their shares from now on, in a namespace of their own. Raises `NotInTime`."""
+        labels = {names.INJECT_LABEL: names.INJECT_ENABLED}
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HELD, "labels": labels}}
+        self.kube.create(paths.namespaces(), made)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        self.kube.create(paths.path("v1", "serviceaccounts", HELD), account)
+        for first in range(0, count, _FILLED_AT_ONCE):
+            say(f"{first} of {count} pods hold a share")
+            some = range(first, min(first + _FILLED_AT_ONCE, count))
+            self._create(replace(side, namespace=HELD), len(some), first=first)
+        self._created.clear()
+        pods = self.kube.list(paths.pods(HELD), trim=lambda pod: {"node": pod["spec"].get("nodeName")}, timeout=120)
+        placed = sum(bool(each["node"]) for each in pods.items)
+        if placed < count:
+            raise NotInTime(f"{count - placed} of {count} pods that should hold a share have no node")
+
+    def _create(self, side: Side, count: int, *, first: int = 0) -> None:
         def client(number: int) -> None:
-            for pod in range(number, count, CLIENTS):
+            for pod in range(first + number, first + count, CLIENTS):
                 made = pod_of(side, f"pod-{pod:05}")
                 self._created[made["metadata"]["name"]] = time.perf_counter()
                 self._create_one(self._clients[number], side, made)
