@@ -81,13 +81,17 @@ def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
         released.set()
 
 
-def test_a_new_leader_decides_nothing_before_a_list_succeeds(trouble: Troubled) -> None:
+def test_a_new_leader_that_cannot_write_decides_nothing_before_it_has_listed(trouble: Troubled) -> None:
     trouble.create(card("a"), card("b"))
     trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
     leader, other = trouble.leader(), trouble.follower()
-    with trouble.fault(requests.lists, Refuse(500, "InternalError"), times=3, only=other) as fault:
+    failure = Refuse(500, "InternalError")
+    with (
+        trouble.fault(requests.commits(), failure, times=3, only=other) as unwritten,
+        trouble.fault(requests.lists, failure, times=3, only=other) as unlisted,
+    ):
         leader.kill()
         trouble.create(card("c"))
         trouble.delete("a")
         trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
-    assert fault.hits == 3
+    assert (unwritten.hits, unlisted.hits) == (3, 3)
