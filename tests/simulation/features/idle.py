@@ -43,6 +43,10 @@ _DRIFT = 1.03
 """How much faster than real time a clock may run."""
 _WAITED = 60.0
 """Seconds after its last wait for which a pod still counts as one that room was made for."""
+_ANSWERED = 15.0
+"""
+Seconds after which a host has logged an eviction. Meanwhile a StatefulSet may have created another pod of the name.
+"""
 _BLIND = ("watches.", "apiserver.", "requests.", "partition.", "program.paused", "clock.", "etcd.", "node.", "rights.")
 """Faults that can make the leader hear an agent's report late, or with a wrong time."""
 _NOTE = "idle"
@@ -224,6 +228,8 @@ class GivesWay:
             found.show()  # For a restored store: other pods exist, and none of them has changed.
         self._shares: Shares = run.notes.setdefault(_NOTE, found or Shares(run))
         self._here: dict[str, JSON] = {}
+        self._before: dict[str, tuple[JSON, float]] = {}
+        """The pod that had a key before, and since when another one has it."""
         """By key."""
         self._keys: dict[str, str] = {}
         """By uid."""
@@ -256,6 +262,9 @@ class GivesWay:
 
     def _take_pod(self, change: Change) -> None:
         uid = pods.uid(change.object)
+        here = self._here.get(pods.key(change.object))
+        if here is not None and pods.uid(here) != uid:
+            self._before[pods.key(here)] = here, self._now()
         self._here[pods.key(change.object)] = change.object
         self._keys[uid] = pods.key(change.object)
         if names.GATE in pods.gates(change.object) and change.type != "DELETED":
@@ -296,6 +305,13 @@ class GivesWay:
             return f"{key} is evicted since it is idle, and nobody switched that on"
         if victim is None:
             return f"{key} is evicted, and was never there"
+        wrong = self._wrong_with(key, victim, host, warned)
+        before, since = self._before.get(key, (None, 0.0))
+        if wrong is not None and before is not None and self._now() - since < _ANSWERED:
+            return self._wrong_with(key, before, host, warned)
+        return wrong
+
+    def _wrong_with(self, key: str, victim: JSON, host: str, warned: float | None) -> Violation | None:
         after = consent.agreed(
             consent.idle_after(pods.annotations_of(victim).get(names.IDLE_AFTER)),
             self._agreed.get(victim["metadata"]["namespace"]),
