@@ -127,8 +127,10 @@ class VirtualMachine:
         shares: Sequence[Share],
         slower: int,
         more: str = "",
+        labelled: bool = False,
     ) -> None:
         self._slower = slower
+        self._labelled = labelled
         self.console = folder / "console.log"
         # The path of a socket must be short, and folders of tests are not.
         self._private = Path(tempfile.mkdtemp(prefix="vm-"))
@@ -191,6 +193,9 @@ class VirtualMachine:
             options = (
                 f"trans=virtio,version=9p2000.L,msize=262144,{'cache=none' if share.writable else 'ro,cache=loose'}"
             )
+            if self._labelled:
+                kind = "container_file_t" if share.writable else "bin_t"
+                options += f",context=system_u:object_r:{kind}:s0"
             script = 'mkdir -p "$1" && mount -t 9p -o "$2" "$0" "$1"'
             self.run(["sh", "-c", script, share.tag, share.at, options])
 

@@ -57,6 +57,11 @@ _WRITTEN = (
     *("/var/lib/containerd", "/var/lib/containers", "/var/lib/crio", "/home/kubernetes"),
 )
 """Folders that a node's programs write. All of them are removed before a node starts."""
+_UNCONFINED = "unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023"
+"""
+SELinux's context of the node's services. Debian's policy has none for kubelet and container runtimes that come from
+elsewhere; their containers have one of their own.
+"""
 _SECONDS = 120.0
 _LOOK_EVERY = 5.0
 
@@ -202,6 +207,7 @@ class Service(Program):
             f"--working-directory={way.top}",
             *("--property=Type=exec", "--property=Delegate=yes", "--property=KillMode=process"),
             *("--property=TasksMax=infinity", "--property=LimitNOFILE=1048576"),
+            *((f"--property=SELinuxContext={_UNCONFINED}",) if way.selinux else ()),
             *(f"--property=Standard{stream}=append:{log}" for stream in ("Output", "Error")),
             *(f"--setenv={key}={text}" for key, text in {**environment, "PYTHONUNBUFFERED": "1"}.items()),
             *("--", *command),
