@@ -200,7 +200,7 @@ class Service(Program):
         super().__init__(name, command, log=log, environment=environment)
         self.unit = f"realnode-{name}.service"
         self._way = way
-        self._started = False
+        self._started = self._begun = False
         self._looked_at = 0.0
         self._command = [
             *("systemd-run", "--quiet", "--collect", "--expand-environment=no", f"--unit={self.unit}"),
@@ -217,10 +217,12 @@ class Service(Program):
         """Start it. The program is running when this returns."""
         if self.alive():
             raise RuntimeError(f"{self.name} is running")
-        status, printed = self._way.run(self._command)
+        # What a runtime has started outlives it in the service's group, so systemd may still know the service.
+        known = self._begun and self._property("LoadState") == "loaded"
+        status, printed = self._way.run(["systemctl", "start", self.unit] if known else self._command)
         if status:
             raise ProgramFailed(f"{self.name} does not start: {printed}")
-        self._started = True
+        self._started = self._begun = True
 
     @property
     def pid(self) -> int:
