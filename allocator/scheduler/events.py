@@ -268,9 +268,10 @@ class BarrierWritten:
 
 @dataclass(frozen=True, slots=True)
 class UntoldRead:
-    """The pod was read; None if it could not be. `deleted`: there is no such pod."""
+    """The read of this number: the pod; None if it could not be read. `deleted`: there is no such pod."""
 
     uid: str
+    number: int
     pod: PodEvent | None
     deleted: bool = False
 
@@ -430,6 +431,7 @@ class ReadUntold:
     key: str
     """`namespace/name`."""
     uid: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

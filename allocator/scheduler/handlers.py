@@ -336,13 +336,13 @@ class EventHandlers:
         """The pods to read because they should have learnt something before this replica led."""
         if not self._leadership.tells():
             return []
-        return [ReadUntold(key, uid) for uid, key in self._leadership.untold.take().items()]
+        return [ReadUntold(key, uid, number) for uid, key, number in self._leadership.untold.take()]
 
     def untold_read(self, event: UntoldRead, now: float) -> None:
         """A pod that should have learnt something was read; it counts if the watch has brought nothing newer since."""
         uid, read = event.uid, event.pod
         failed = not event.deleted and (read is None or read.uid != uid)
-        if not self._leadership.untold.was_read(uid, failed=failed):
+        if not self._leadership.untold.was_read(uid, event.number, failed=failed):
             return
         if event.deleted or read is None:
             self._trigger.event(self.take_out(uid))

@@ -49,7 +49,9 @@ class Untold:
     def __init__(self) -> None:
         self.noted: dict[str, str] = {}
         """`namespace/name` by uid; other parts only read it."""
-        self._reading: set[str] = set()
+        self._reading: dict[str, int] = {}
+        """By uid, the number of the read that is under way: an earlier answer may be older than the watch."""
+        self._reads = 0
         self._too_many = False
 
     def note(self, uid: str, key: str) -> None:
@@ -62,12 +64,16 @@ class Untold:
     def settle(self, uid: str) -> None:
         """The pod is evaluated again now, or gone, so nothing noted before counts."""
         self.noted.pop(uid, None)
-        self._reading.discard(uid)
+        self._reading.pop(uid, None)
 
-    def take(self) -> dict[str, str]:
-        """The pods to read now."""
-        taken = {uid: key for uid, key in self.noted.items() if uid not in self._reading}
-        self._reading.update(taken)
+    def take(self) -> list[tuple[str, str, int]]:
+        """uid and key of each pod to read now, and the number of the read."""
+        taken = []
+        for uid, key in self.noted.items():
+            if uid not in self._reading:
+                self._reads += 1
+                self._reading[uid] = self._reads
+                taken.append((uid, key, self._reads))
         return taken
 
     def take_all(self) -> bool:
@@ -78,14 +84,14 @@ class Untold:
             self._reading.clear()
         return too_many
 
-    def was_read(self, uid: str, *, failed: bool = False) -> bool:
+    def was_read(self, uid: str, number: int, *, failed: bool = False) -> bool:
         """
-        The pod was read after it was taken. True if that counts: nothing newer has come of it. One whose reading failed
-        is read again.
+        The read of this number has an answer. True if that counts: nothing newer has come of the pod. One whose reading
+        failed is read again.
         """
-        if uid not in self._reading:
+        if self._reading.get(uid) != number:
             return False
-        self._reading.discard(uid)
+        del self._reading[uid]
         if not failed:
             del self.noted[uid]
         return not failed

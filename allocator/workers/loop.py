@@ -281,7 +281,7 @@ class SchedulingLoop:
 
     def _read_untold(self, untold: ReadUntold) -> None:
         """Read a pod that must be told something. Every outcome is reported, or it would never be read again."""
-        self._controller.handle(UntoldRead(untold.uid, *self._read("untold", untold.key)))
+        self._controller.handle(UntoldRead(untold.uid, untold.number, *self._read("untold", untold.key)))
 
     def _read(self, place: str, key: str) -> tuple[PodEvent | None, bool]:
         """The pod, None if it could not be read, and whether there is none."""

@@ -90,13 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 ENFORCE = """
 set -e
 setsebool sshd_port_forwarding 1
-cat >/root/services.cil <<'END'
+cat >/run/services.cil <<'END'
 (allow container_t unconfined_t (fd (use)))
 (allow container_t unconfined_t (fifo_file (ioctl read write getattr append)))
 (allow container_t unconfined_t (process (sigchld)))
 (allow container_t unconfined_t (unix_stream_socket (read write getattr)))
 END
-semodule -i /root/services.cil
+semodule -i /run/services.cil
 setenforce 1
 """
 """

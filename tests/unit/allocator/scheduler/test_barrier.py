@@ -115,6 +115,17 @@ class Standby:
         return {each.key: each.code for each in reports if isinstance(each, StatusUpdate)}
 
 
+def waiting() -> tuple[ApiServer, Standby]:
+    """A new leader that has written the one pod with a share, which its watch has yet to show."""
+    api = ApiServer()
+    holder(api, "a")
+    standby = Standby(api)
+    standby.lead()
+    standby.controller.handle(SHARES)
+    standby.take_over()
+    return api, standby
+
+
 def fenced(api: ApiServer) -> dict[str, str]:
     found = {key: pods.annotations_of(each).get(names.FENCE, "") for key, each in api.pods.items()}
     return {key: word for key, word in found.items() if word}
@@ -164,12 +175,7 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
 
 @pytest.mark.parametrize("word", ["", "another", "word-"])
 def test_any_other_token_does_not_count(word: str) -> None:
-    api = ApiServer()
-    holder(api, "a")
-    standby = Standby(api)
-    standby.lead()
-    standby.controller.handle(SHARES)
-    standby.take_over()
+    api, standby = waiting()
     api.events.clear()
     made = api.pods["default/a-holds"]
     annotations = {**made["metadata"]["annotations"], names.FENCE: word}
@@ -231,12 +237,7 @@ def test_a_first_list_that_has_not_ended_begins_again() -> None:
 
 def test_a_list_of_the_same_informer_counts_at_its_end() -> None:
     """A watch that was cut lists again, perhaps with the write already."""
-    api = ApiServer()
-    holder(api, "a")
-    standby = Standby(api)
-    standby.lead()
-    standby.controller.handle(SHARES)
-    standby.take_over()
+    api, standby = waiting()
     listed = [pods.trim(each) for each in api.listed()]
     standby.controller.handle(pods_listed(reversed(listed), last=False, term=1))
     assert not standby.decides()
@@ -245,12 +246,7 @@ def test_a_list_of_the_same_informer_counts_at_its_end() -> None:
 
 
 def test_a_write_of_an_earlier_term_does_not_count_in_the_next() -> None:
-    api = ApiServer()
-    holder(api, "a")
-    standby = Standby(api)
-    standby.lead()
-    standby.controller.handle(SHARES)
-    standby.take_over()
+    api, standby = waiting()
     standby.follow()
     standby.lead(4)
     standby.see()
@@ -298,9 +294,9 @@ def test_a_pod_that_should_have_learnt_something_is_read_and_told() -> None:
     api, standby = untold()
     (order,) = ready(standby)
     made = api.pods["default/b"]
-    assert order == ReadUntold("default/b", pods.uid(made))
+    assert order == ReadUntold("default/b", pods.uid(made), 1)
     assert standby.take_over() == [], "once"
-    standby.controller.handle(UntoldRead(pods.uid(made), pod_event(made, pods.trim)))
+    standby.controller.handle(UntoldRead(pods.uid(made), 1, pod_event(made, pods.trim)))
     assert standby.told()["default/b"] == "Allocated"
     standby.controller.check_invariants()
 
@@ -309,20 +305,20 @@ def shown(api: ApiServer, standby: Standby) -> UntoldRead:
     old = pod_event(api.pods["default/b"], pods.trim)
     api.change("default/b", conditions=[{"type": str(names.ALLOCATED_CONDITION), "status": "True"}])
     standby.see()
-    return UntoldRead(old.uid, old)
+    return UntoldRead(old.uid, 1, old)
 
 
 def gone(api: ApiServer, standby: Standby) -> UntoldRead:
     old = pod_event(api.pods["default/b"], pods.trim)
     api.delete("default/b")
     standby.see()
-    return UntoldRead(old.uid, old)
+    return UntoldRead(old.uid, 1, old)
 
 
 def gone_unseen(api: ApiServer, standby: Standby) -> UntoldRead:
     uid = pods.uid(api.pods["default/b"])
     api.delete("default/b")
-    return UntoldRead(uid, None, deleted=True)
+    return UntoldRead(uid, 1, None, deleted=True)
 
 
 OVERTAKEN: dict[str, tuple[Callable[[ApiServer, Standby], UntoldRead], int]] = {
@@ -346,19 +342,35 @@ def test_what_was_read_does_not_count_if_the_watch_has_brought_something_newer(
 
 def test_a_pod_that_cannot_be_read_is_read_again() -> None:
     api, standby = untold()
-    (order,) = ready(standby)
     uid = pods.uid(api.pods["default/b"])
-    standby.controller.handle(UntoldRead(uid, None))
-    assert standby.take_over() == [order]
+    assert ready(standby) == [ReadUntold("default/b", uid, 1)]
+    standby.controller.handle(UntoldRead(uid, 1, None))
+    assert standby.take_over() == [ReadUntold("default/b", uid, 2)]
     other = pod_event({**api.pods["default/b"], "metadata": {**api.pods["default/b"]["metadata"], "uid": "new"}})
-    standby.controller.handle(UntoldRead(uid, other))
-    assert standby.take_over() == [order]
+    standby.controller.handle(UntoldRead(uid, 2, other))
+    assert standby.take_over() == [ReadUntold("default/b", uid, 3)]
+
+
+def test_the_answer_to_an_earlier_read_does_not_count() -> None:
+    """It may be older than what the watch has brought meanwhile, while this replica did not lead."""
+    api, standby = untold()
+    ready(standby)
+    uid, old = pods.uid(api.pods["default/b"]), pod_event(api.pods["default/b"], pods.trim)
+    standby.follow()
+    api.change("default/b", phase="Running")
+    standby.see()
+    standby.lead()
+    assert standby.take_over() == [ReadUntold("default/b", uid, 2)]
+    standby.controller.handle(UntoldRead(uid, 1, old))
+    assert "default/b" not in standby.told()
+    standby.controller.handle(UntoldRead(uid, 2, pod_event(api.pods["default/b"], pods.trim)))
+    assert standby.told()["default/b"] == "Allocated"
 
 
 def test_what_it_had_told_itself_and_pods_did_not_show_is_told_again() -> None:
     api, standby = untold()
     ready(standby)
-    standby.controller.handle(UntoldRead("unknown", None, deleted=True))
+    standby.controller.handle(UntoldRead("unknown", 1, None, deleted=True))
     made = api.pods["default/b"]
     standby.controller.handle(pod_event(pods.trim(made)))
     standby.controller.schedule_pending()  # its leadership ends before this is written
@@ -367,7 +379,9 @@ def test_what_it_had_told_itself_and_pods_did_not_show_is_told_again() -> None:
     standby.controller.handle(ClaimsListed(objects.SHARES, (), term=4))
     standby.take_over()
     standby.see()
-    assert ReadUntold("default/b", pods.uid(made)) in standby.take_over()
+    assert ("default/b", pods.uid(made)) in [
+        (each.key, each.uid) for each in standby.take_over() if isinstance(each, ReadUntold)
+    ]
 
 
 def test_where_too_many_should_have_learnt_something_all_are_listed() -> None:
