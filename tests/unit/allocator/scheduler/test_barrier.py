@@ -246,7 +246,7 @@ def test_a_list_of_the_same_informer_counts_at_its_end() -> None:
 
 
 def test_a_write_of_an_earlier_term_does_not_count_in_the_next() -> None:
-    api, standby = waiting()
+    _, standby = waiting()
     standby.follow()
     standby.lead(4)
     standby.see()
