@@ -20,8 +20,9 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -42,7 +43,7 @@ from contract.scheduling.filters import (
     lasting_reason,
     limit_factor,
 )
-from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Term
+from contract.scheduling.needs import ONE_POD, PodNeeds, Requirement, SchedulingRequest, Term
 from contract.scheduling.nodefilters.resources import scalar_shortage
 from contract.scheduling.selecting import CardSeen, kind_seen
 
@@ -66,50 +67,23 @@ _UNKNOWN = -1
 _MENDED = 64
 """The most nodes that are evaluated one by one after a change; more are evaluated all at once."""
 
-_PER_GPU: Mapping[str, type] = {
-    **dict.fromkeys(("exists", "healthy", "exclusive", "open"), np.bool_),
-    **dict.fromkeys(
-        (
-            "usable",
-            "capacity",
-            "free",
-            "left",
-            "free_cores",
-            "sharers",
-            "most_sharers",
-            "model",
-            "sight",
-            "numa",
-            "withheld",
-            "largest_limit",
-            "limit_factor",
-            "in_all",
-            "free_limits",
-            "starting",
-        ),
-        np.int64,
-    ),
-}
-_PER_NODE: Mapping[str, type] = dict.fromkeys(
-    (
-        "gpus",
-        "free_cpu",
-        "free_memory",
-        "free_storage",
-        "free_pods",
-        "total",
-        "taken",
-        "taken_cores",
-        "slot",
-        "stamp",
-        "tie",
-    ),
-    np.int64,
+_GPU_FLAGS = ("exists", "healthy", "exclusive", "open")
+_GPU_KIND = (
+    *("capacity", "usable", "in_all", "most_sharers", "model", "sight", "numa", "largest_limit", "limit_factor"),
+    "withheld",
 )
+"""`Columns._numbers` has the same order; `withheld` is the only one that GPUs of a sort do not share."""
+_GPU_USE = ("free", "left", "free_limits", "free_cores", "sharers", "starting")
+_NODE_USE = ("free_cpu", "free_memory", "free_storage", "free_pods", "taken", "taken_cores", "stamp")
+_NODE_KIND = ("gpus", "total", "slot", "tie")
 
 
 class Columns:
-    """The columns of one set of nodes. Attributes are read-only to everybody else."""
+    """
+    The columns of one set of nodes. Attributes are read-only to everybody else.
+
+    Each is a view of one of four blocks, so that a change of a node is a few writes and not one per column.
+    """
 
     exists: Flags
     healthy: Flags
@@ -171,14 +145,16 @@ class Columns:
         self.models: list[Gpu] = []
         """One GPU of each sort, alike in model, memory and sharing, by the number that `model` has for them."""
         self._model_ids: dict[tuple[str, int, int, PoolSharing], int] = {}
+        self._numbers_of: dict[tuple[object, ...], tuple[int, ...]] = {}
         self.sights: list[Gpu] = []
         """One GPU of each kind that selectors tell apart, by the number that `sight` has for them."""
         self._sight_ids: dict[CardSeen, int] = {}
         height, self.width = len(self.nodes), max((len(node.gpus) for node in self.nodes), default=1) or 1
-        for name, kind in _PER_GPU.items():
-            setattr(self, name, np.zeros((self.width, height), kind))
-        for name, kind in _PER_NODE.items():
-            setattr(self, name, np.zeros(height, kind))
+        self._flags: Flags = np.zeros((len(_GPU_FLAGS), self.width, height), np.bool_)
+        self._kinds: Amounts = np.zeros((len(_GPU_KIND), self.width, height), np.int64)
+        self._uses: Amounts = np.zeros((len(_GPU_USE), self.width, height), np.int64)
+        self._of_node: Amounts = np.zeros((len(_NODE_USE) + len(_NODE_KIND), height), np.int64)
+        self._name_columns()
         self.attributes = NodeAttributes(self.nodes)
         self._of_size: dict[int, dict[str, None]] = {}
         """Nodes by the usable bytes of their smallest GPU."""
@@ -231,25 +207,29 @@ class Columns:
 
     def _move(self, change: Move, first: int) -> None:
         self.layout += 1
-        for name in (*_PER_GPU, *_PER_NODE):
-            setattr(self, name, change(getattr(self, name)))
+        self._flags, self._kinds, self._uses = change(self._flags), change(self._kinds), change(self._uses)
+        self._of_node = change(self._of_node)
+        self._name_columns()
         self.row_of.update(zip(self.names[first:], range(first, len(self.names)), strict=True))
+
+    def _name_columns(self) -> None:
+        for names, block in (
+            (_GPU_FLAGS, self._flags),
+            (_GPU_KIND, self._kinds),
+            (_GPU_USE, self._uses),
+            ((*_NODE_USE, *_NODE_KIND), self._of_node),
+        ):
+            for name, column in zip(names, block, strict=True):
+                setattr(self, name, column)
 
     def _write(self, row: int, before: NodeState | None, node: NodeState) -> None:
         if before is None:
             self.slot[row] = self._take_slot()
             self.tie[row] = tie(node.name)
-        self._changes += 1
-        self.stamp[row] = self._changes
         if before is None or before.gpus is not node.gpus:
             self._write_gpus(row, node)
             self._note_size(before, node)
         self._write_usage(row, node)
-        has, taken = node.allocatable, node.requested
-        self.free_cpu[row] = has.cpu - taken.cpu
-        self.free_memory[row] = has.memory - taken.memory
-        self.free_storage[row] = has.storage - taken.storage
-        self.free_pods[row] = has.pods - taken.pods
         if node.overcount:
             self._overcounted[node.name] = None
         else:
@@ -294,23 +274,27 @@ class Columns:
         """The properties that pods do not change."""
         gpus, width = node.gpus, len(node.gpus)
         before = self.model[:, row].tolist(), self.gpus[row]
-        for name in _PER_GPU:
-            getattr(self, name)[width:, row] = 0
+        self._flags[:, :, row], self._kinds[:, :, row], self._uses[:, :, row] = False, 0, 0
         self.exists[:width, row] = True
         self.healthy[:width, row] = [gpu.healthy for gpu in gpus]
-        self.withheld[:width, row] = [0 if gpu.healthy else of_withheld(gpu) for gpu in gpus]
-        self.usable[:width, row] = [gpu.usable for gpu in gpus]
-        self.capacity[:width, row] = [self.limits.capacity(gpu) for gpu in gpus]
-        self.most_sharers[:width, row] = [self.limits.sharers(gpu) for gpu in gpus]
-        self.model[:width, row] = [self._model_id(gpu) for gpu in gpus]
-        self.sight[:width, row] = [self._sight_id(gpu) for gpu in gpus]
-        self.numa[:width, row] = [gpu.numa for gpu in gpus]
-        self.largest_limit[:width, row] = [largest_limit(gpu) for gpu in gpus]
-        self.limit_factor[:width, row] = [limit_factor(gpu) for gpu in gpus]
-        self.in_all[:width, row] = [self.limits.in_all(gpu) for gpu in gpus]
-        self.gpus[row] = width
+        self._kinds[:, :width, row] = _columns([self._numbers(gpu) for gpu in gpus], _GPU_KIND)
+        for position, gpu in enumerate(gpus):
+            if not gpu.healthy:
+                self.withheld[position, row] = of_withheld(gpu)
+        self.gpus[row], self.total[row] = width, sum(gpu.usable for gpu in gpus)
         self.layout += before != (self.model[:, row].tolist(), width)
-        self.total[row] = sum(gpu.usable for gpu in gpus)
+
+    def _numbers(self, gpu: Gpu) -> tuple[int, ...]:
+        """The fields of `_GPU_KIND` of a healthy GPU of this sort."""
+        sort = gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa, gpu.capability, bool(gpu.parent)
+        found = self._numbers_of.get(sort)
+        if found is None:
+            limits = self.limits
+            found = self._numbers_of[sort] = (
+                *(limits.capacity(gpu), gpu.usable, limits.in_all(gpu), limits.sharers(gpu)),
+                *(self._model_id(gpu), self._sight_id(gpu), gpu.numa, largest_limit(gpu), limit_factor(gpu), 0),
+            )
+        return found
 
     def _model_id(self, gpu: Gpu) -> int:
         sort = gpu.model, gpu.memory, gpu.usable, gpu.sharing
@@ -329,22 +313,25 @@ class Columns:
         return number
 
     def _write_usage(self, row: int, node: NodeState) -> None:
-        usage, width = node.usage, len(node.gpus)
-        memory = np.array([u.memory for u in usage], np.int64)
-        self.exclusive[:width, row] = [u.exclusive for u in usage]
-        self.free[:width, row] = self.capacity[:width, row] - memory
-        self.left[:width, row] = self.usable[:width, row] - memory
-        self.free_limits[:width, row] = self.in_all[:width, row] - memory - [u.burst for u in usage]
-        self.free_cores[:width, row] = [WHOLE - u.cores for u in usage]
-        self.sharers[:width, row] = [u.sharers for u in usage]
-        self.starting[:width, row] = [u.starting for u in usage]
-        self.open[:width, row] = (
-            self.healthy[:width, row]
-            & ~self.exclusive[:width, row]
-            & (self.sharers[:width, row] < self.most_sharers[:width, row])
+        usage, width, has, taken = node.usage, len(node.gpus), node.allocatable, node.requested
+        capacity, usable, in_all, most_sharers = self._kinds[:4, :width, row]
+        used = [(u.memory, u.burst, u.cores, u.sharers, u.starting, u.exclusive) for u in usage]
+        memory, burst, cores, sharers, starting, exclusive = _columns(used, ("memory", *_GPU_USE[1:]))
+        free, left = capacity - memory, usable - memory
+        self._uses[:, :width, row] = free, left, in_all - memory - burst, WHOLE - cores, sharers, starting
+        self.exclusive[:width, row] = exclusive
+        self.open[:width, row] = self.healthy[:width, row] & (exclusive == 0) & (sharers < most_sharers)
+        self._changes += 1
+        self._of_node[: len(_NODE_USE), row] = (
+            *(has.cpu - taken.cpu, has.memory - taken.memory, has.storage - taken.storage, has.pods - taken.pods),
+            *(memory.sum(), cores.sum(), self._changes),
         )
-        self.taken[row] = sum(u.memory for u in usage)
-        self.taken_cores[row] = sum(u.cores for u in usage)
+
+
+def _columns(rows: Sequence[tuple[int, ...]], names: Sequence[str]) -> Amounts:
+    """Tuples of numbers with these names, by name."""
+    columns: Amounts = np.array(rows, np.int64).reshape(len(rows), len(names)).T
+    return columns
 
 
 def tie(name: str) -> int:
@@ -459,18 +446,7 @@ class NodeAttributes:
 
     def static_filter(self, needs: PodNeeds) -> StaticFilterResult:
         """Which nodes may take pods of this shape, by all that does not change with other pods."""
-        shape = PodNeeds(
-            node_name=needs.node_name,
-            node_selector=needs.node_selector,
-            affinity=needs.affinity,
-            tolerations=needs.tolerations,
-            runtime_class=needs.runtime_class,
-            isolation=needs.isolation,
-            several=needs.several,
-            bursts=needs.bursts,
-            claim=needs.claim,
-            features=needs.features,
-        )
+        shape = _shape(needs)
         known = self._known.get(shape)
         if known is None or (known.changed and not self._mend(known, shape)):
             known = self._known[shape] = self._evaluate(shape)
@@ -596,6 +572,12 @@ class NodeAttributes:
         else:
             self._labels.move_to_end(key)
         return found
+
+
+@lru_cache(maxsize=_SHAPES)
+def _shape(needs: PodNeeds) -> PodNeeds:
+    """The needs that do not depend on other pods."""
+    return replace(needs, compute=ONE_POD, host_ports=frozenset())
 
 
 def _among(column: Ids, wanted: Iterable[int], number: int) -> Flags:

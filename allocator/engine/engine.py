@@ -42,6 +42,8 @@ from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.selecting import is_selected, named_uuids
 
 _NEVER = np.iinfo(np.int64).max
+_UP = 1.0 + 1e-12
+"""More than what a division in floating point may lose."""
 _NOWHERE: Flags = np.zeros(0, np.bool_)
 _STEP = 1024
 """Nodes that are evaluated with new tables in one step, which takes about a millisecond."""
@@ -313,7 +315,9 @@ class Engine:
         passing = _passing(columns, static, ask.needs)
         by_row = {columns.row_of[name]: reason for name, reason in refused.items() if name in columns.row_of}
         short = {**columns.counted_shortages(ask), **columns.scalar_shortages(ask.needs.compute)}
-        passing[[*conflicts, *by_row, *short]] = False
+        excluded = [*conflicts, *by_row, *short]
+        if excluded:
+            passing[excluded] = False
         request = ask.request
         fractions = (fit.combined(request),) if ask.together and request.same_gpus else request.containers
         shares = [self._share(columns, fraction) for fraction in fractions]
@@ -339,7 +343,9 @@ class Engine:
             self._wished_models(columns, fraction),
             self._selected(columns, fraction.wishes),
         )
-        bears: Flags = columns.open & (columns.free >= wanted) & (columns.free_cores >= (fraction.cores or 1))
+        bears: Flags = columns.free >= wanted
+        bears &= columns.free_cores >= (fraction.cores or 1)
+        bears &= columns.open
         if fraction.limit:
             most = np.minimum(columns.allowed_limit(fraction), columns.free_limits)
             bears &= (limit <= most) | (limit == wanted)
@@ -467,7 +473,7 @@ class Engine:
         """
         policy = policy_of(ask, self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
-        rows = _room_together(columns, shares, np.flatnonzero(passing))
+        rows = _room_together(columns, shares, passing)
         bound = _best_possible(columns, shares, policy)[rows]
         least, best = 0, dict[int, Fit]()
         steps = Steps()
@@ -521,7 +527,12 @@ def _passing(columns: Columns, static: StaticFilterResult, needs: PodNeeds) -> F
 def _wanted(columns: Columns, fraction: FractionRequest) -> Amounts:
     if fraction.memory or not fraction.percent:
         return np.array(fraction.memory, np.int64)
-    wanted: Amounts = columns.usable * fraction.percent // WHOLE
+    return _wanted_of(fraction, columns.usable)
+
+
+def _wanted_of(fraction: FractionRequest, usable: Amounts) -> Amounts:
+    """`FractionRequest.memory_on` of GPUs of these sizes, for a share in percent."""
+    wanted: Amounts = usable * fraction.percent // WHOLE
     return wanted
 
 
@@ -581,21 +592,29 @@ def _best_possible(columns: Columns, shares: list[ShareQuery], policy: Policy) -
     """
     most = policy.node == "binpack"
     memory: Amounts = np.zeros(len(columns.nodes), np.int64)
-    cores = 0
+    cores, sizes = 0, _largest_sizes(columns) if most else _least_sizes(columns)
     for share in shares:
         if most or not share.fraction.init:
             cores += share.fraction.count * share.fraction.cores
-            wanted = share.wanted
-            if wanted.ndim:
-                here = np.where(columns.exists, wanted, -1 if most else _NEVER)
-                wanted = here.max(axis=0) if most else here.min(axis=0)
-                wanted = np.where(columns.gpus > 0, wanted, 0)
-            memory += share.fraction.count * wanted
+            memory += share.fraction.count * (_wanted_of(share.fraction, sizes) if share.wanted.ndim else share.wanted)
     used = _used_share(columns, slice(None), memory, cores)
     return -used if most else used
 
 
-def _room_together(columns: Columns, shares: list[ShareQuery], rows: Amounts) -> Amounts:
+def _largest_sizes(columns: Columns) -> Amounts:
+    """Per node the usable bytes of its largest GPU; 0 without GPUs."""
+    sizes: Amounts = columns.usable.max(axis=0)
+    return sizes
+
+
+def _least_sizes(columns: Columns) -> Amounts:
+    """Per node the usable bytes of its smallest GPU; 0 without GPUs."""
+    sizes: Amounts = np.where(columns.exists, columns.usable, _NEVER).min(axis=0)
+    sizes[columns.gpus == 0] = 0
+    return sizes
+
+
+def _room_together(columns: Columns, shares: list[ShareQuery], passing: Flags) -> Amounts:
     """
     The nodes on which several containers may have room. The others certainly have none.
 
@@ -604,20 +623,25 @@ def _room_together(columns: Columns, shares: list[ShareQuery], rows: Amounts) ->
     """
     lasting = [share for share in shares if not share.fraction.init]
     if len(lasting) < 2:
-        return rows
-    shape = (columns.width, len(rows))
-    takes: Amounts = np.zeros(shape, np.int64)
-    least: Amounts = np.full(shape, _NEVER, np.int64)
+        return np.flatnonzero(passing)
+    takes: Amounts = np.zeros(columns.exists.shape, np.int64)
+    least: Amounts = np.array(_NEVER, np.int64)
     for share in lasting:
-        takes += share.bears[:, rows]
-        np.minimum(least, share.wanted[:, rows] if share.wanted.ndim else share.wanted, out=least)
-    held = np.where(least > 0, columns.free[:, rows] // np.maximum(least, 1), takes)
+        takes += share.bears
+        least = np.minimum(least, share.wanted)
+    np.minimum(takes, _quotients(columns.free, least), out=takes, where=least > 0)
     cores = min(share.fraction.cores for share in lasting)
     if cores:
-        held = np.minimum(held, columns.free_cores[:, rows] // cores)
-    takes = np.maximum(np.minimum(takes, held), 0)
-    few: Amounts = rows[takes.sum(axis=0) >= sum(share.fraction.count for share in lasting)]
-    return few
+        np.minimum(takes, columns.free_cores // cores, out=takes)
+    np.maximum(takes, 0, out=takes)
+    enough = takes.sum(axis=0) >= sum(share.fraction.count for share in lasting)
+    return np.flatnonzero(passing & enough)
+
+
+def _quotients(amounts: Amounts, sizes: Amounts) -> Amounts:
+    """How many of these sizes are in the amounts. At least that: rounding makes it one more, and not one less."""
+    quotients: Amounts = (amounts / np.maximum(sizes, 1) * _UP).astype(np.int64)
+    return quotients
 
 
 def _named(fraction: FractionRequest) -> tuple[str, ...]:

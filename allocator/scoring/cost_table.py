@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from allocator.scoring import constants
 from allocator.scoring.classes import CARD, SIDE, kind_of
 from allocator.scoring.tables import LANES, Tables
 from allocator.table import Columns
@@ -34,13 +35,14 @@ and places in the flat tables, each with the present value: of fragments, and of
 price at which the node is worth least. Alongside that of worth the values at the price below and the one above.
 """
 WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
-CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, FREE, *_NEAR = range(21)
+CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, TIE, FREE, *_NEAR = range(22)
 """
 The fields of a node: free CPU, and how much of it may be taken before fewer requests find enough;
 `reference.fragments`; the place in the table of several cards; what the node is worth by either function, and the CPU
-price at which it is worth that; in a roomy cluster what is left of its cards in all.
+price at which it is worth that; `reference.order`, of which a roomy cluster has only the part by the node's name; in a
+roomy cluster what is left of its cards in all.
 """
-_NODE_FIELDS = 21
+_NODE_FIELDS = 22
 _EVER = 1 << 40
 
 
@@ -70,7 +72,12 @@ def places(by_memory: Longs, by_cores: Longs, some: Flags) -> Longs:
 
 
 class Rooms:
-    """The nodes of some columns by one set of tables: `nodes` by slot, `cards` by slot, field and card. Read-only."""
+    """
+    The nodes of some columns by one set of tables: `nodes` by field and slot, `cards` by field, card and slot.
+    Read-only.
+
+    The slots come last, as the nodes do in `Columns` and for the same reason.
+    """
 
     def __init__(self, tables: Tables, columns: Columns) -> None:
         self.tables = tables
@@ -96,8 +103,8 @@ class Rooms:
         self.size = size
         self.width = width
         self.stamp: Longs = np.full(size, _UNKNOWN, np.int64)
-        self.cards: Longs = np.zeros((size, self._fields, width), np.int64)
-        self.nodes: Longs = np.zeros((size, _NODE_FIELDS), np.int64)
+        self.cards: Longs = np.zeros((self._fields, width, size), np.int64)
+        self.nodes: Longs = np.zeros((_NODE_FIELDS, size), np.int64)
         self.sums: Ints = np.zeros((size, self.tables.worth.shape[2]), np.int32)
         """The sums of the cards' worth, by function and CPU price."""
         self.mixed = False
@@ -119,73 +126,79 @@ class Rooms:
 
     def _refresh(self, rows: Longs) -> None:
         columns, slots = self._columns, self._columns.slot[rows]
-        exists, models = columns.exists[:, rows].T, columns.model[:, rows].T
+        exists, models = columns.exists.take(rows, axis=1), columns.model.take(rows, axis=1)
         if not self.mixed:
-            self.mixed = bool((exists & (models != models[:, :1])).any())
-        cards = np.empty((len(rows), self._fields, columns.width), np.int64)
-        nodes = np.empty((len(rows), _NODE_FIELDS), np.int64)
-        cards[:, KIND], cards[:, MODEL] = np.where(exists, self._kinds_of()[models], 0), models
-        capacity, free = columns.capacity[:, rows].T, columns.free[:, rows].T * CARD
-        cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
-        cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
-        cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
-        if self.tables.roomy:
-            nodes[:, FREE] = np.add.reduce(cards[:, LEFT], axis=1)
-        cards[:, OVER] = free - by_memory * capacity
-        cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
-        nodes[:, CPU] = cpu = columns.free_cpu[rows]
-        step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
-        nodes[:, CPU_OVER] = np.where(step > 0, cpu - self._steps[step], _EVER)
+            self.mixed = bool((exists & (models != models[:1])).any())
+        cards = np.empty((self._fields, columns.width, len(rows)), np.int64)
+        nodes = np.empty((_NODE_FIELDS, len(rows)), np.int64)
+        cards[KIND], cards[MODEL] = np.where(exists, self._kinds_of()[models], 0), models
+        capacity, free = columns.capacity.take(rows, axis=1), columns.free.take(rows, axis=1) * CARD
+        cards[BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
+        cards[BY_CORES] = by_cores = columns.free_cores.take(rows, axis=1) * CARD // WHOLE
+        cards[LEFT] = np.where(columns.open.take(rows, axis=1), np.maximum(np.minimum(by_memory, by_cores), 0), 0)
+        cards[OVER] = free - by_memory * capacity
+        cards[FULL] = np.greater(columns.sharers.take(rows, axis=1), columns.most_sharers.take(rows, axis=1) - 2)
+        nodes[CPU] = cpu = columns.free_cpu[rows]
+        step = self.tables.cpu_steps.searchsorted(cpu, side="right")
+        nodes[CPU_OVER] = np.where(step > 0, cpu - self._steps[step], _EVER)
+        self._write_order(rows, cards, nodes)
         self._look_up_fragments(cards, nodes)
         if self.sided:
             self._look_up_sides(cards, nodes)
         elif self.functions:
             self.sums[slots] = self._look_up_worth(cards, nodes)
-        self.cards[slots], self.nodes[slots], self.stamp[slots] = cards, nodes, columns.stamp[rows]
+        self.cards[:, :, slots], self.nodes[:, slots], self.stamp[slots] = cards, nodes, columns.stamp[rows]
+
+    def _write_order(self, rows: Longs, cards: Longs, nodes: Longs) -> None:
+        tie, tables = self._columns.tie[rows], self.tables
+        if tables.roomy:
+            nodes[TIE], nodes[FREE] = tie >> constants.FREE_BITS, np.add.reduce(cards[LEFT], axis=0)
+        else:
+            nodes[TIE] = tie >> (constants.SMALLER_SOONER * (self._columns.gpus[rows] < tables.largest))
 
     def _look_up_fragments(self, cards: Longs, nodes: Longs) -> None:
-        at, several_at = self.fragments_at(cards[:, KIND], cards[:, LEFT], nodes[:, CPU])
-        cards[:, FRAGMENTS_AT], nodes[:, SEVERAL_AT] = at, several_at
-        cards[:, FRAGMENTS] = fragments = self.fragments.take(at + cards[:, LEFT])
-        nodes[:, SCATTERED] = fragments.sum(axis=1) - self.several.take(several_at)
+        at, several_at = self.fragments_at(cards[KIND], cards[LEFT], nodes[CPU])
+        cards[FRAGMENTS_AT], nodes[SEVERAL_AT] = at, several_at
+        cards[FRAGMENTS] = fragments = self.fragments.take(at + cards[LEFT])
+        nodes[SCATTERED] = fragments.sum(axis=0) - self.several.take(several_at)
 
     def free_cards(self, slots: Longs) -> Longs:
         """The number of completely free cards of each of these nodes."""
-        free: Longs = self.nodes[slots, SEVERAL_AT] % (MOST_GPUS + 1)
+        free: Longs = self.nodes[SEVERAL_AT, slots] % (MOST_GPUS + 1)
         return free
 
     def fragments_at(self, kinds: Longs, left: Longs, cpu: Longs) -> tuple[Longs, Longs]:
         """Places in the flat tables for nodes with so much CPU: of each card with nothing left, and of the node."""
-        step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
-        at = kinds * self.tables.single.shape[1] + step[:, None]
-        return at * (CARD + 1), at[:, 0] * (MOST_GPUS + 1) + (left == CARD).sum(axis=1)
+        step = self.tables.cpu_steps.searchsorted(cpu, side="right")
+        at = kinds * self.tables.single.shape[1] + step
+        return at * (CARD + 1), at[0] * (MOST_GPUS + 1) + (left == CARD).sum(axis=0)
 
     def _look_up_worth(self, cards: Longs, nodes: Longs) -> Ints:
-        kinds, left = cards[:, KIND], cards[:, LEFT]
-        sums: Ints = self.tables.worth[kinds, left].sum(axis=1, dtype=np.int32)
-        totals = self.totals(sums, nodes[:, CPU])
-        lane = totals.argmin(axis=2)
-        nodes[:, LOWEST:PRICE] = totals.min(axis=2)
-        nodes[:, PRICE : PRICE + 2] = self.tables.cpu_prices[lane]
+        kinds, left = cards[KIND], cards[LEFT]
+        sums: Ints = self.tables.worth[kinds, left].sum(axis=0, dtype=np.int32)
+        totals = self.totals(sums, nodes[CPU])
+        lane = totals.argmin(axis=2).T
+        nodes[LOWEST:PRICE] = totals.min(axis=2).T
+        nodes[PRICE : PRICE + 2] = self.tables.cpu_prices[lane]
         for function in range(self.functions):
-            at = (kinds * (2 * LANES) + (function * LANES + lane[:, function])[:, None]) * (CARD + 1)
-            cards[:, WORTH_AT[function]], cards[:, WORTH[function]] = at, self.worth.take(at + left)
-            for near, other in zip(NEAR[function], self._beside(lane[:, function]), strict=True):
-                offset = (other - lane[:, function]) * (CARD + 1)
-                cards[:, near.worth] = self.worth.take(at + offset[:, None] + left)
-                nodes[:, near.offset], nodes[:, near.price] = offset, self.tables.cpu_prices[other]
-                nodes[:, near.gap] = nodes[:, LOWEST + function] - totals[np.arange(len(nodes)), function, other]
+            at = (kinds * (2 * LANES) + (function * LANES + lane[function])) * (CARD + 1)
+            cards[WORTH_AT[function]], cards[WORTH[function]] = at, self.worth.take(at + left)
+            for near, other in zip(NEAR[function], self._beside(lane[function]), strict=True):
+                offset = (other - lane[function]) * (CARD + 1)
+                cards[near.worth] = self.worth.take(at + offset + left)
+                nodes[near.offset], nodes[near.price] = offset, self.tables.cpu_prices[other]
+                nodes[near.gap] = nodes[LOWEST + function] - totals[np.arange(len(sums)), function, other]
         return sums
 
     def _look_up_sides(self, cards: Longs, nodes: Longs) -> None:
-        at = cards[:, KIND] * (SIDE * SIDE)
-        worth = self.worth.take(at + places(cards[:, BY_MEMORY], cards[:, BY_CORES], cards[:, LEFT] > 0))
-        cards[:, WORTH_AT[0]], cards[:, WORTH[0]] = at, worth
-        nodes[:, LOWEST] = nodes[:, _LOWEST_PRESSED] = worth.sum(axis=1)
-        nodes[:, PRICE] = 0
+        at = cards[KIND] * (SIDE * SIDE)
+        worth = self.worth.take(at + places(cards[BY_MEMORY], cards[BY_CORES], cards[LEFT] > 0))
+        cards[WORTH_AT[0]], cards[WORTH[0]] = at, worth
+        nodes[LOWEST] = nodes[_LOWEST_PRESSED] = worth.sum(axis=0)
+        nodes[PRICE] = 0
         for near in NEAR[0]:  # no price of CPU is alongside this one
-            cards[:, near.worth] = worth
-            nodes[:, near.offset] = nodes[:, near.price] = nodes[:, near.gap] = 0
+            cards[near.worth] = worth
+            nodes[near.offset] = nodes[near.price] = nodes[near.gap] = 0
 
     def _beside(self, lane: Longs) -> tuple[Longs, Longs]:
         return np.maximum(lane - 1, 0), np.minimum(lane + 1, LANES - 1)

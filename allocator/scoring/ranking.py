@@ -39,6 +39,7 @@ from allocator.scoring.cost_table import (
     PRICE,
     SCATTERED,
     SEVERAL_AT,
+    TIE,
     WORTH,
     WORTH_AT,
     Flags,
@@ -119,8 +120,8 @@ class Ranks:
         """
         columns = self._columns
         self._grow()
-        slots, known = columns.slot[rows], self._of_class(fraction, cpu)
-        stale = rows[known.stamp[slots] != columns.stamp[rows]]
+        slots, known = columns.slot.take(rows), self._of_class(fraction, cpu)
+        stale = rows[known.stamp.take(slots) != columns.stamp.take(rows)]
         self._rooms.refresh(stale)
         if self._rooms.mixed and not self._mixed:
             self._mixed = True
@@ -139,7 +140,7 @@ class Ranks:
             return row, ()
         if fraction.count == 1:
             return row, (int(known.card[slot]),)
-        return row, tuple(int(card) for card in _best_fit(columns, bears, rows[at : at + 1], fraction.count)[0])
+        return row, tuple(int(card) for card in _best_fit(columns, bears, rows[at : at + 1], fraction.count)[:, 0])
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -185,8 +186,7 @@ class Ranks:
 
     def _least(self, wanted: RequestClass, bears: Flags, rows: Longs, slots: Longs, known: ClassCosts) -> int:
         """The node of the least cost. Computes no more costs than needed to be sure."""
-        spared, few = self._spared(rows, slots), _FIRST_FEW
-        ranks: Longs = known.rank[slots] + spared
+        ranks, few = self._ranks(rows, slots, known), _FIRST_FEW
         while True:
             at = int(ranks.argmin())
             if known.card[slots[at]] != _BOUND:
@@ -195,7 +195,7 @@ class Ranks:
             nearest = nearest[known.card[slots[nearest]] == _BOUND]
             for start in range(0, len(nearest), _AT_ONCE):
                 self._judge(wanted, bears, rows[nearest[start : start + _AT_ONCE]], known)
-            ranks[nearest] = known.rank[slots[nearest]] + spared[nearest]
+            ranks[nearest] = self._ranks(rows[nearest], slots[nearest], known)
             few *= _THEN_TIMES
 
     def _chosen(
@@ -209,69 +209,71 @@ class Ranks:
         choose: Choose,
     ) -> int:
         """Where the least tie is among those of the least cost that are chosen. `least`: where the least cost is."""
-        spared = self._spared(rows, slots)
-        ranks: Longs = known.rank[slots] + spared
+        ranks = self._ranks(rows, slots, known)
         cost = ranks[least] >> TIE_BITS
         near = np.flatnonzero(ranks >> TIE_BITS == cost)
         unsure = near[known.card[slots[near]] == _BOUND]
         for start in range(0, len(unsure), _AT_ONCE):
             self._judge(wanted, bears, rows[unsure[start : start + _AT_ONCE]], known)
-        ranks[unsure] = known.rank[slots[unsure]] + spared[unsure]
+        ranks[unsure] = self._ranks(rows[unsure], slots[unsure], known)
         equal = near[ranks[near] >> TIE_BITS == cost]
         left = equal[np.isin(rows[equal], choose(rows[equal]))]
         return int(left[ranks[left].argmin()])
 
-    def _spared(self, rows: Longs, slots: Longs) -> Longs:
-        """`reference.spared` of these nodes, on the scale of ranks. It is not remembered: it changes with the queue."""
+    def _ranks(self, rows: Longs, slots: Longs, known: ClassCosts) -> Longs:
+        """The ranks of these nodes with `reference.spared`, which is not remembered: it changes with the queue."""
+        ranks: Longs = known.rank.take(slots)
         awaited = self.tables.awaited
-        if not awaited or self.tables.limited:
-            return np.zeros(len(rows), np.int64)
-        cost = constants.PER_SPARED_NODE + constants.PER_FREE_CARD * self._rooms.free_cards(slots)
-        spared: Longs = cost * (self._columns.gpus[rows] >= awaited) << TIE_BITS
-        return spared
+        if awaited and not self.tables.limited:
+            cost = constants.PER_SPARED_NODE + constants.PER_FREE_CARD * self._rooms.free_cards(slots)
+            ranks += cost * (self._columns.gpus[rows] >= awaited) << TIE_BITS
+        return ranks
 
     def _bound(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
         """The least cost of placements on these nodes: the cost at the node's present price of CPU."""
         rooms, fraction, slots = self._rooms, wanted.fraction, self._columns.slot[rows]
-        cards, nodes = rooms.cards[slots], rooms.nodes[slots]
-        if fraction is None:
-            cards = cards[:, :, :0]
-        elif fraction.count > 1:
-            chosen = _best_fit(self._columns, bears, rows, fraction.count)
-            cards = _picked(cards, np.arange(len(rows)), chosen)
         alone = fraction is not None and fraction.count == 1
-        together = _as_it_is if alone else _added_up
+        if alone:
+            cards = rooms.cards.take(slots, axis=2)
+        else:
+            cards = rooms.cards[:, self._taken_cards(fraction, bears, rows), slots]
+        nodes, together = rooms.nodes.take(slots, axis=1), _as_it_is if alone else _added_up
         after = _after(wanted, cards)
-        broken = together((cards[:, LEFT] == CARD) & (after < CARD))
-        change = together(cards[:, FRAGMENTS] - rooms.fragments.take(cards[:, FRAGMENTS_AT] + after))
-        several_at = nodes[:, SEVERAL_AT, None]
+        broken = together((cards[LEFT] == CARD) & (after < CARD))
+        change = together(cards[FRAGMENTS] - rooms.fragments.take(cards[FRAGMENTS_AT] + after))
+        several_at = nodes[SEVERAL_AT]
         change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
         bins = np.maximum(np.minimum((change >> self._shift) - self._lowest_bin, len(self._levels) - 1), 0)
         cost = self._levels.take(bins) * (-constants.PER_LEVEL if rooms.functions else -1)
-        exact: Flags = self._sure.take(bins) & (nodes[:, CPU_OVER, None] >= wanted.cpu)
+        exact: Flags = self._sure.take(bins) & (nodes[CPU_OVER] >= wanted.cpu)
         if rooms.functions:
             at = _places_after(wanted, cards, after) if rooms.sided else after
             losses = [self._lost(wanted, f, together, cards, nodes, at, exact) for f in range(rooms.functions)]
             cost += _in_steps(losses[0], losses[-1])
             if wanted.scarce_at_all:
-                cost += together(wanted.scarce[cards[:, MODEL]])
+                cost += together(wanted.scarce.take(cards[MODEL]))
         if alone:
-            cost[~bears[:, rows].T] = _NEVER >> TIE_BITS
+            np.copyto(cost, _NEVER >> TIE_BITS, where=~bears.take(rows, axis=1))
         roomy, every = self.tables.roomy, np.arange(len(rows))
-        best = (_tightest(cost, after) if roomy and alone else cost).argmin(axis=1)
-        free = nodes[:, FREE] - together(cards[:, LEFT] - after)[every, best] if roomy else None
-        known.rank[slots] = (cost[every, best] << TIE_BITS) + self._order(rows, free)
-        known.card[slots] = np.where(exact[every, best], best, _BOUND)
+        best = (_tightest(cost, after) if roomy and alone else cost).argmin(axis=0)
+        free = nodes[FREE] - together(cards[LEFT] - after)[best, every] if roomy else None
+        known.rank[slots] = (cost[best, every] << TIE_BITS) + self._order(rows, nodes, free)
+        known.card[slots] = np.where(exact[best, every], best, _BOUND)
         known.stamp[slots] = self._columns.stamp[rows]
 
-    def _order(self, rows: Longs, free: Longs | None) -> Longs:
+    def _taken_cards(self, fraction: FractionRequest | None, bears: Flags, rows: Longs) -> Longs:
+        """The cards that a share of several takes on these nodes, one line for each; none for a pod without a share."""
+        if fraction is None:
+            return np.zeros((0, len(rows)), np.int64)
+        return _best_fit(self._columns, bears, rows, fraction.count)
+
+    def _order(self, rows: Longs, nodes: Longs, free: Longs | None) -> Longs:
         """`reference.order` of these nodes. `free`: what is left of their cards in all, in a roomy cluster."""
-        columns = self._columns
-        if free is not None:
-            free = free * constants.FREE_STEPS // np.maximum(columns.gpus[rows], 1)
-            return (free << TIE_BITS - constants.FREE_BITS) + (columns.tie[rows] >> constants.FREE_BITS)
-        order: Longs = columns.tie[rows] >> (constants.SMALLER_SOONER * (columns.gpus[rows] < self.tables.largest))
-        return order
+        tie: Longs = nodes[TIE]
+        if free is None:
+            return tie
+        free = free * constants.FREE_STEPS // np.maximum(self._columns.gpus[rows], 1)
+        return (free << TIE_BITS - constants.FREE_BITS) + tie
 
     def _lost(
         self,
@@ -289,71 +291,69 @@ class Ranks:
         A node's worth over the price of CPU is a sum of maxima of straight lines, hence convex: a price at which it is
         no higher than at the two alongside it is the lowest of all.
         """
-        worth, at = self._rooms.worth, cards[:, WORTH_AT[function]] + after
-        lost = together(cards[:, WORTH[function]] - worth.take(at)) + nodes[:, PRICE + function, None] * wanted.cpu
+        worth, at = self._rooms.worth, cards[WORTH_AT[function]] + after
+        lost: Longs = together(cards[WORTH[function]] - worth.take(at)) + nodes[PRICE + function] * wanted.cpu
         for near in NEAR[function]:
-            there = together(cards[:, near.worth] - worth.take(at + nodes[:, near.offset, None]))
-            exact &= lost - there >= nodes[:, near.gap, None] + nodes[:, near.price, None] * wanted.cpu
+            there = together(cards[near.worth] - worth.take(at + nodes[near.offset]))
+            exact &= lost - there >= nodes[near.gap] + nodes[near.price] * wanted.cpu
         return lost
 
     def _judge(self, wanted: RequestClass, bears: Flags, rows: Longs, known: ClassCosts) -> None:
         """The cost on these nodes and the card that gives it."""
         fraction, slots = wanted.fraction, self._columns.slot[rows]
-        every = np.arange(len(rows))
+        roomy, every = self.tables.roomy, np.arange(len(rows))
         if fraction is not None and fraction.count == 1:
-            of, cards = np.nonzero(bears[:, rows].T)
-            table = np.full((len(rows), self._columns.width), _NEVER >> TIE_BITS, np.int64)
-            table[of, cards] = self._costs(wanted, slots, of, cards[:, None])
-            roomy = self.tables.roomy
-            known.card[slots] = best = (
-                _tightest(table, _after(wanted, self._rooms.cards[slots])) if roomy else table
-            ).argmin(axis=1)
-            costs, cards = table[every, best], best[:, None]
+            chosen, of = np.nonzero(bears.take(rows, axis=1))
+            table = np.full((self._columns.width, len(rows)), _NEVER >> TIE_BITS, np.int64)
+            table[chosen, of] = self._costs(wanted, slots, of, chosen[None, :])
+            of_all = self._rooms.cards[:, :, slots] if roomy else None
+            best = (table if of_all is None else _tightest(table, _after(wanted, of_all))).argmin(axis=0)
+            known.card[slots] = best
+            costs, chosen = table[best, every], best[None, :]
         else:
-            cards = np.zeros((len(rows), 0), np.int64)
-            if fraction is not None:
-                cards = _best_fit(self._columns, bears, rows, fraction.count)
+            chosen = self._taken_cards(fraction, bears, rows)
             known.card[slots] = 0
-            costs = self._costs(wanted, slots, every, cards)
-        free = self._free_after(wanted, slots, cards) if self.tables.roomy else None
-        known.rank[slots] = (costs << TIE_BITS) + self._order(rows, free)
+            costs = self._costs(wanted, slots, every, chosen)
+        nodes = self._rooms.nodes[:, slots]
+        free = nodes[FREE] - self._taken_from(wanted, slots, chosen) if roomy else None
+        known.rank[slots] = (costs << TIE_BITS) + self._order(rows, nodes, free)
 
-    def _free_after(self, wanted: RequestClass, slots: Longs, chosen: Longs) -> Longs:
-        """The total remainder of each node's cards after the placement on these cards."""
-        cards = _picked(self._rooms.cards[slots], np.arange(len(slots)), chosen)
-        free: Longs = self._rooms.nodes[slots, FREE] - (cards[:, LEFT] - _after(wanted, cards)).sum(axis=1)
-        return free
+    def _taken_from(self, wanted: RequestClass, slots: Longs, chosen: Longs) -> Longs:
+        """How much less is left of each node's cards in all after the placement on these cards."""
+        cards = self._rooms.cards[:, chosen, slots]
+        taken: Longs = (cards[LEFT] - _after(wanted, cards)).sum(axis=0)
+        return taken
 
     def _costs(self, wanted: RequestClass, slots: Longs, of: Longs, chosen: Longs) -> Longs:
-        """`reference.cost` of each trial: `of` is the node, `chosen` its cards."""
+        """`reference.cost` of each trial: `of` is the node, `chosen` its cards, one line for each."""
         tables, rooms = self.tables, self._rooms
-        all_cards, nodes = rooms.cards[slots], rooms.nodes[slots]
-        cards = _picked(all_cards, of, chosen)
-        kinds, before, after = cards[:, KIND], cards[:, LEFT], _after(wanted, cards)
-        cpu = nodes[:, CPU] - wanted.cpu
-        at, several_at = rooms.fragments_at(all_cards[:, KIND], all_cards[:, LEFT], cpu)
-        others = rooms.fragments.take(at + all_cards[:, LEFT]).sum(axis=1)
-        at = at[of[:, None], chosen]
-        scattered = others[of] + (rooms.fragments.take(at + after) - rooms.fragments.take(at + before)).sum(axis=1)
-        broken = ((before == CARD) & (after < CARD)).sum(axis=1)
-        change = nodes[of, SCATTERED] - scattered + rooms.several.take(several_at[of] - broken)
+        all_cards, nodes = rooms.cards[:, :, slots], rooms.nodes[:, slots]
+        cards = all_cards[:, chosen, of]
+        kinds, before, after = cards[KIND], cards[LEFT], _after(wanted, cards)
+        cpu = nodes[CPU] - wanted.cpu
+        at, several_at = rooms.fragments_at(all_cards[KIND], all_cards[LEFT], cpu)
+        others = rooms.fragments.take(at + all_cards[LEFT]).sum(axis=0)
+        at = at[chosen, of]
+        scattered = others[of] + (rooms.fragments.take(at + after) - rooms.fragments.take(at + before)).sum(axis=0)
+        broken = ((before == CARD) & (after < CARD)).sum(axis=0)
+        change = nodes[SCATTERED, of] - scattered + rooms.several.take(several_at[of] - broken)
         level: Longs = np.searchsorted(tables.levels, change, side="right")
         if not rooms.functions:
             return -level
         if rooms.sided:
-            there = rooms.worth.take(cards[:, WORTH_AT[0]] + _places_after(wanted, cards, after))
-            change = (cards[:, WORTH[0]] - there).sum(axis=1)
+            there = rooms.worth.take(cards[WORTH_AT[0]] + _places_after(wanted, cards, after))
+            change = (cards[WORTH[0]] - there).sum(axis=0)
             cost = _in_steps(change, change) - constants.PER_LEVEL * level
-            cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
+            cost += wanted.scarce[cards[MODEL]].sum(axis=0)
             return cost
         sums = rooms.sums[slots][of]
-        for card in range(chosen.shape[1]):
-            sums += tables.worth[kinds[:, card], after[:, card]]
-            sums -= tables.worth[kinds[:, card], before[:, card]]
-        lost = nodes[of, LOWEST:PRICE] - rooms.totals(sums, cpu[of]).min(axis=2)
-        cost = _in_steps(lost[:, 0], lost[:, 1]) - constants.PER_LEVEL * level
+        for kind, here, then in zip(kinds, before, after, strict=True):
+            sums += tables.worth[kind, then]
+            sums -= tables.worth[kind, here]
+        lost = nodes[LOWEST:PRICE, of] - rooms.totals(sums, cpu[of]).min(axis=2).T
+        cost = _in_steps(lost[0], lost[1]) - constants.PER_LEVEL * level
         if wanted.scarce_at_all:
-            cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
+            cost += wanted.scarce[cards[MODEL]].sum(axis=0)
         return cost
 
 
@@ -367,34 +367,28 @@ def _as_it_is(per_card: npt.NDArray[Any]) -> Longs:
 
 
 def _added_up(per_card: npt.NDArray[Any]) -> Longs:
-    added: Longs = np.add.reduce(per_card, axis=1, keepdims=True)
+    added: Longs = np.add.reduce(per_card, axis=0, keepdims=True)
     return added
-
-
-def _picked(cards: Longs, of: Longs, chosen: Longs) -> Longs:
-    """The fields of the cards `chosen` on nodes `of` these."""
-    picked: Longs = cards.transpose(0, 2, 1)[of[:, None], chosen].transpose(0, 2, 1)
-    return picked
 
 
 def _after(wanted: RequestClass, cards: Longs) -> Longs:
     """The remainder of cards with the share."""
     if wanted.fraction is None or wanted.fraction.exclusive:
-        return np.zeros_like(cards[:, LEFT])
-    models = cards[:, MODEL]
-    after: Longs = cards[:, BY_MEMORY] - wanted.whole[models]
-    after -= cards[:, OVER] < wanted.over[models]
-    np.minimum(after, cards[:, BY_CORES] - wanted.by_cores, out=after)
+        return np.zeros_like(cards[LEFT])
+    models = cards[MODEL]
+    after: Longs = cards[BY_MEMORY] - wanted.whole.take(models)
+    after -= cards[OVER] < wanted.over.take(models)
+    np.minimum(after, cards[BY_CORES] - wanted.by_cores, out=after)
     np.maximum(after, 0, out=after)
-    after *= 1 - cards[:, FULL]
+    after *= 1 - cards[FULL]
     return after
 
 
 def _places_after(wanted: RequestClass, cards: Longs, after: Longs) -> Longs:
     """The positions of the cards with the share in the table by both sides. `after`: `_after`."""
-    models = cards[:, MODEL]
-    by_memory = cards[:, BY_MEMORY] - wanted.whole[models] - (cards[:, OVER] < wanted.over[models])
-    return places(by_memory, cards[:, BY_CORES] - wanted.by_cores, after > 0)
+    models = cards[MODEL]
+    by_memory = cards[BY_MEMORY] - wanted.whole[models] - (cards[OVER] < wanted.over[models])
+    return places(by_memory, cards[BY_CORES] - wanted.by_cores, after > 0)
 
 
 def _in_steps(lost: Longs, pressed: Longs) -> Longs:
@@ -420,9 +414,9 @@ def _bins(tables: Tables) -> tuple[int, int, Longs, Flags]:
 
 
 def _best_fit(columns: Columns, bears: Flags, rows: Longs, count: int) -> Longs:
-    """The cards that a share of several takes: those with the least free memory, then the first."""
+    """The cards that a share of several takes, one line for each: those with the least free memory, then the first."""
     width = columns.width
-    keys = np.where(bears[:, rows], columns.left[:, rows], _FAR).T * width + np.arange(width)
-    keys.sort(axis=1)
-    chosen: Longs = keys[:, :count] % width
+    keys = np.where(bears.take(rows, axis=1), columns.left.take(rows, axis=1), _FAR) * width + np.arange(width)[:, None]
+    keys.sort(axis=0)
+    chosen: Longs = keys[:count] % width
     return chosen

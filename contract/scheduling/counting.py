@@ -39,6 +39,7 @@ def concerned(node: NodeState, ask: SchedulingRequest) -> bool:
     return any(exceeds(ask, size) for size in sizes) or (len(sizes) > 1 and not stored)
 
 
+@lru_cache(maxsize=256)
 def concerned_anywhere(ask: SchedulingRequest) -> bool:
     """Whether that is possible on a node without an overcount, for any size of its GPUs."""
     containers = ask.as_stored.containers

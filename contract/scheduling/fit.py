@@ -40,6 +40,8 @@ MOST_STEPS_IN_ALL = 8_000
 """The same for all nodes of one decision. A pod whose containers fit alone and never together would otherwise use up
 the bound on each node."""
 
+_NO_DELIVERY = Delivery()
+
 GpuScore = Callable[[int, Usage], int]
 """(usable bytes, usage) -> preference among the GPUs of one node that fit; the smallest wins."""
 
@@ -120,7 +122,7 @@ def _alternative(node: NodeState, fraction: FractionRequest, positions: Iterable
 
 def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
     gpu = node.gpus[position]
-    way = node.delivery or Delivery()
+    way = node.delivery or _NO_DELIVERY
     return GpuShare(
         gpu.uuid,
         gpu.index,
@@ -149,7 +151,7 @@ def shown_as_whole(node: NodeState, gpu: Gpu) -> bool:
 
 def shown_now(node: NodeState, shares: Iterable[GpuShare]) -> tuple[GpuShare, ...]:
     """Earlier shares, as the node delivers them to a container that starts now."""
-    gpus, way = {gpu.uuid: gpu for gpu in node.gpus}, node.delivery or Delivery()
+    gpus, way = {gpu.uuid: gpu for gpu in node.gpus}, node.delivery or _NO_DELIVERY
     return tuple(
         replace(
             share,

@@ -141,6 +141,26 @@ def _hashed(items: Iterable[T]) -> tuple[T, ...]:
     return Hashed(found) if len(found) > _SHORT else found
 
 
+def _hashed_once(cls: type[T]) -> type[T]:
+    """
+    A dataclass that keeps the hash of each object in its field `_hash`.
+
+    A scheduling cycle looks up several answers for each pod of the queue.
+    """
+    compute = cls.__hash__
+
+    def hash_once(self: Any) -> int:
+        found: int | None = self._hash
+        if found is None:
+            found = compute(self)
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    type.__setattr__(cls, "__hash__", hash_once)
+    return cls
+
+
+@_hashed_once
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
     """A pod's needs of its node besides GPUs. Hashable, so that equal needs are evaluated once."""
@@ -164,6 +184,7 @@ class PodNeeds:
     """Whether the pod names a ResourceClaim by which a node with Dynamic Resource Allocation delivers its share."""
     features: frozenset[str] = frozenset()
     """The features that its node must declare; see `contract.scheduling.nodefilters.features`."""
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
 
 
 def needs_of(
@@ -355,26 +376,16 @@ MOST_MODELS = 8
 """The most models that are tried one after the other; later ones are accepted in no order."""
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """
-    One pod to place: its share, and its other needs of a node. Hashable: equal requests have equal answers.
-
-    The hash is computed once, because a scheduling cycle looks up several answers for each pod of the queue.
-    """
+    """One pod to place: its share, and its other needs of a node. Hashable: equal requests have equal answers."""
 
     request: PodRequest
     needs: PodNeeds
     stored: PodRequest | None = None
     """The pod's own request if `request` is another form of it; Kubernetes counts by the pod's own."""
     _hash: int | None = field(default=None, init=False, repr=False, compare=False)
-
-    def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
-            found = hash((self.request, self.needs))
-            object.__setattr__(self, "_hash", found)
-        return found
 
     @property
     def as_stored(self) -> PodRequest:
