@@ -7,7 +7,7 @@ the result is mostly "no", so a "no" must not cost more than a "yes".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class FirstReasons:
     def add(self, where: Flags, code: Code | Amounts, wanted: Amount = 0, most: Amount = 0) -> None:
         """Add a reason to those of these nodes that have none yet."""
         new = where & (self.codes == 0)
+        if not new.any():
+            return
         for column, value in ((self.codes, code), (self._wanted, wanted), (self._most, most)):
             column[new] = value[new] if isinstance(value, np.ndarray) and value.ndim else value
 
@@ -136,58 +138,68 @@ def _furthest(
     columns: Columns, fraction: FractionRequest, wanted: Amounts, limit: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:
     """Per node the furthest code among GPUs that do not take the share, the wanted amount, and the most free there."""
-    by_uuid, by_model, by_selector = wished
     found = _Furthest(columns)
-    if by_uuid is not None:
-        found.refuse(Code.UUID, ~by_uuid)
-    if by_model is not None:
-        found.refuse(Code.MODEL, ~by_model)
-    if by_selector is not None:
-        found.refuse(Code.GPU_SELECTOR, ~by_selector)
-    if fraction.limit:
-        allowed = columns.allowed_limit(fraction)
-        found.refuse(Code.LIMIT_TOO_LARGE, (limit > wanted) & (limit > allowed), limit, allowed)
-    found.refuse(Code.EXCLUSIVE, columns.exclusive)
-    if fraction.exclusive:
-        found.refuse(Code.BUSY, columns.sharers > 0)
-    found.refuse(Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers)
-    found.refuse(Code.MEMORY, columns.free < wanted, wanted, columns.free)
-    if fraction.limit:
-        beyond = (limit > wanted) & (columns.free_limits < limit)
-        found.refuse(Code.LIMITS_IN_ALL, beyond, limit, columns.free_limits)
-    cores = np.array(fraction.cores or 1, np.int64)
-    found.refuse(Code.CORES, columns.free_cores < cores, cores, columns.free_cores)
-    if fraction.alone:
-        found.refuse(Code.NEIGHBOUR_STARTING, columns.starting > 0)
+    for code, refuses, *figures in _stages(columns, fraction, wanted, limit, wished):
+        found.refuse(code, refuses, *figures)
+        if not found.left.any():
+            break
     return found.code, found.want, found.most
 
 
+def _stages(
+    columns: Columns, fraction: FractionRequest, wanted: Amounts, limit: Amounts, wished: Wished
+) -> Iterator[tuple[Code, Flags, Amounts, Amounts]]:
+    """In the order of `filters.gpu_reason`: the code, the GPUs that do not pass, the amounts wanted and free."""
+    for code, accepted in zip((Code.UUID, Code.MODEL, Code.GPU_SELECTOR), wished, strict=True):
+        if accepted is not None:
+            yield code, ~accepted, _NONE, _NONE
+    if fraction.limit:
+        allowed = columns.allowed_limit(fraction)
+        yield Code.LIMIT_TOO_LARGE, (limit > wanted) & (limit > allowed), limit, allowed
+    yield Code.EXCLUSIVE, columns.exclusive, _NONE, _NONE
+    if fraction.exclusive:
+        yield Code.BUSY, columns.sharers > 0, _NONE, _NONE
+    yield Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers, _NONE
+    yield Code.MEMORY, columns.free < wanted, wanted, columns.free
+    if fraction.limit:
+        beyond = (limit > wanted) & (columns.free_limits < limit)
+        yield Code.LIMITS_IN_ALL, beyond, limit, columns.free_limits
+    cores = np.array(fraction.cores or 1, np.int64)
+    yield Code.CORES, columns.free_cores < cores, cores, columns.free_cores
+    if fraction.alone:
+        yield Code.NEIGHBOUR_STARTING, columns.starting > 0, _NONE, _NONE
+
+
 _NONE: Amounts = np.array(0, np.int64)
+"""Where there are no figures."""
 
 
 class _Furthest:
-    """The reasons of the GPUs of each node, stage by stage in the order of `filters.gpu_reason`. The latest counts."""
+    """The reasons of the GPUs of each node, stage by stage. The latest counts."""
 
     def __init__(self, columns: Columns) -> None:
         height = len(columns.nodes)
         self.code: Amounts = columns.withheld.max(axis=0)
         self.want: Amounts = np.zeros(height, np.int64)
         self.most: Amounts = np.zeros(height, np.int64)
-        self._left: Flags = columns.exists & columns.healthy
+        self.left: Flags = columns.exists & columns.healthy
         """GPUs for which no reason was found yet."""
 
-    def refuse(self, code: Code, refuses: Flags, wanted: Amounts = _NONE, free: Amounts = _NONE) -> None:
+    def refuse(self, code: Code, refuses: Flags, wanted: Amounts, free: Amounts) -> None:
         """Set the reason of these GPUs. Of GPUs with the same room, the one with the larger wanted amount counts."""
-        refused = self._left & refuses
-        here = refused.any(axis=0)
-        self._left &= ~refuses
-        if not here.any():
+        refused = self.left & refuses
+        self.left ^= refused
+        nodes = refused.any(axis=0)
+        if not nodes.any():
             return
-        at = refused[:, here]
-        room = np.where(at, np.maximum(free[:, here] if free.ndim else free, 0), -1)
-        most = room.max(axis=0)
+        here = slice(None) if nodes.all() else nodes
+        most, largest = free, refused[:, here]
+        if free.ndim:
+            room = np.where(largest, np.maximum(free[:, here], 0), -1)
+            most = room.max(axis=0)
+            largest = room == most
         self.code[here], self.most[here] = code, most
-        self.want[here] = np.where(room == most, wanted[:, here] if wanted.ndim else wanted, 0).max(axis=0)
+        self.want[here] = np.where(largest, wanted[:, here], 0).max(axis=0) if wanted.ndim else wanted
 
 
 def add_together(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
