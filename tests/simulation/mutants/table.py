@@ -320,7 +320,7 @@ _ROOM = (
         "a-mebibyte-too-many",
         "bound off",
         "No card is given more memory than it has.",
-        Mutation("allocator.engine.engine", "(columns.free >= wanted)", "(columns.free + (1 << 20) >= wanted)"),
+        Mutation("allocator.engine.engine", "= columns.free >= wanted", "= columns.free + (1 << 20) >= wanted"),
         plans.A_CARD_IS_FILLED_TO_ITS_LAST_MEBIBYTE,
     ),
     Mutant(
@@ -329,8 +329,8 @@ _ROOM = (
         "No card has more pods than its bound.",
         Mutation(
             "allocator.table",
-            "(self.sharers[:width, row] < self.most_sharers[:width, row])",
-            "(self.sharers[:width, row] <= self.most_sharers[:width, row])",
+            "(sharers < most_sharers)",
+            "(sharers <= most_sharers)",
         ),
         plans.A_CARD_HAS_SO_MANY_SHARERS,
     ),
@@ -338,7 +338,7 @@ _ROOM = (
         "cores-do-not-count",
         "bound off",
         "No card is given more cores than it has.",
-        Mutation("allocator.engine.engine", " & (columns.free_cores >= (fraction.cores or 1))", ""),
+        Mutation("allocator.engine.engine", "bears &= columns.free_cores >= (fraction.cores or 1)", "pass"),
         plans.CORES_OF_A_CARD,
     ),
     Mutant(
@@ -481,7 +481,7 @@ _NODES = (
         "failed-card-takes-pods",
         "event not handled",
         "A card that its agent reports as failed takes no new pods.",
-        Mutation("allocator.table", "            self.healthy[:width, row]\n            & ", "            "),
+        Mutation("allocator.table", "self.healthy[:width, row] & ", ""),
         plans.A_CARD_FAILS,
     ),
     Mutant(
