@@ -327,6 +327,7 @@ class EventRecorder:
     def tell(self, news: Tellable, wait: Callable[[float], bool]) -> bool:
         """Write it, and try again while that may help. `wait`: waits this many seconds; true when there is no time
         left."""
+        about = {"kind": news.kind if isinstance(news, EventRecord) else "Pod", "object": news.key}
         for attempt in range(_TRIES):
             if not self._leading():
                 return False
@@ -335,13 +336,13 @@ class EventRecorder:
                 return True
             except (KubeTooManyRequests, KubeUnavailable) as error:
                 pause = min(max(backoff(attempt + 1, _PAUSE, _PAUSE_CAP), error.retry_after or 0.0), _PAUSE_CAP)
-                log.info("pod status not written yet", extra={"pod": news.key, "reason": str(error)})
+                log.info("condition or Event not written yet", extra={**about, "reason": str(error)})
                 if wait(pause):
                     return False
             except KubeError as error:
-                log.info("pod status not written", extra={"pod": news.key, "reason": str(error)})
+                log.info("condition or Event not written", extra={**about, "reason": str(error)})
                 return False
-        log.warning("pod status not written", extra={"pod": news.key, "tries": _TRIES})
+        log.warning("condition or Event not written", extra={**about, "tries": _TRIES})
         return False
 
     def _tell(self, news: Tellable) -> None:
