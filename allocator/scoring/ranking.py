@@ -53,8 +53,11 @@ from contract.model import WHOLE, FractionRequest
 
 _CLASSES = 256
 """Classes of request whose costs are remembered; the one not requested for longest is forgotten first."""
-_AT_ONCE = 1024
-"""Nodes looked at in one go, which bounds the memory that a new class takes for a moment."""
+_BOUNDED_AT_ONCE, _AT_ONCE = 2048, 1024
+"""
+Nodes whose bounds, and nodes whose costs are computed in one go. This limits the memory that a new class takes for a
+moment: about 2 KiB for each node with a bound.
+"""
 _FIRST_FEW, _THEN_TIMES = 24, 8
 """Nodes whose cost is computed at first, and how many times as many each time that this did not suffice."""
 _NEVER = np.iinfo(np.int64).max
@@ -130,8 +133,8 @@ class Ranks:
         wanted = known.wanted
         if wanted is None or len(wanted.whole) < len(columns.models):
             wanted = known.wanted = self._wanted(fraction, cpu)
-        for start in range(0, len(stale), _AT_ONCE):
-            self._bound(wanted, bears, stale[start : start + _AT_ONCE], known)
+        for start in range(0, len(stale), _BOUNDED_AT_ONCE):
+            self._bound(wanted, bears, stale[start : start + _BOUNDED_AT_ONCE], known)
         at = self._least(wanted, bears, rows, slots, known)
         if choose is not None:
             at = self._chosen(wanted, bears, rows, slots, known, at, choose)
