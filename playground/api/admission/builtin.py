@@ -156,10 +156,10 @@ def _check_computed(pod: str, kind: str, what: str, given: object, computed: obj
 
 
 class DefaultTolerations(Validating):
-    """A pod stays five minutes on a node that is not ready or not reachable."""
+    """A pod stays five minutes on a node that is not ready or not reachable, also after a change."""
 
     def mutate(self, attributes: Attributes) -> None:
-        pod = _new_pod(attributes)
+        pod = _written_pod(attributes, "CREATE", "UPDATE")
         if pod is None:
             return
         held = pod["spec"].get("tolerations") or []
@@ -209,5 +209,10 @@ class Defaulting(Validating):
 
 
 def _new_pod(attributes: Attributes) -> JSON | None:
-    creating = attributes.operation == "CREATE" and not attributes.request.subresource
-    return attributes.object if creating and attributes.kind is PODS else None
+    return _written_pod(attributes, "CREATE")
+
+
+def _written_pod(attributes: Attributes, *operations: str) -> JSON | None:
+    """The pod, if it is written by one of these operations and not by way of a subresource."""
+    written = attributes.operation in operations and not attributes.request.subresource
+    return attributes.object if written and attributes.kind is PODS else None

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.conformance.asking import (
     GATE,
+    JSON,
     PLAIN,
     WAITING,
     Api,
@@ -31,6 +32,19 @@ OURS = "the server rejected our request due to an error in our request"
 NO_CHANGE_OF_TERMS = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
 ONLY_ADDITIONS = "only additions are allowed (no mutations or deletions)"
 MODIFIED = 'Operation cannot be fulfilled on pods "p": the object has been modified'
+
+ANY_GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def stays(state: str) -> JSON:
+    """The toleration that every pod gets."""
+    return {
+        "key": f"node.kubernetes.io/{state}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+
 
 TWO_TERMS = create(gated("p", affinity=required([by_zone("a", "b"), by_zone("c")])))
 ZONE = create(gated("p", affinity=required([by_zone("a", "b")])))
@@ -278,6 +292,19 @@ WITHOUT_A_GATE = {
         "Invalid",
         ("spec.containers: Forbidden: pod updates may not add or remove containers",),
         given=(PLAIN,),
+    ),
+    "the tolerations that it had before every pod got two": Case(
+        merge("p", {"spec": {"tolerations": [ANY_GPU]}}),
+        200,
+        given=(create(pod("p", tolerations=[ANY_GPU])),),
+        shows={"spec": {"tolerations": [ANY_GPU, stays("not-ready"), stays("unreachable")]}},
+    ),
+    "a toleration less": Case(
+        merge("p", {"spec": {"tolerations": None}}),
+        422,
+        "Invalid",
+        ("spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",),
+        given=(create(pod("p", tolerations=[ANY_GPU])),),
     ),
     "the name": Case(
         merge("p", {"metadata": {"name": "other"}}),

@@ -97,6 +97,12 @@ def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) -> None:
     assert (stored["spec"]["containers"][0]["image"], "labels" in stored["metadata"]) == ("example.com/app:2", False)
 
 
+def test_apply_leaves_a_pod_with_tolerations_alone(kubectl: Kubectl) -> None:
+    body = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    assert kubectl("apply", "-f", "-", given=body) == "pod/web created\n"
+    assert kubectl("apply", "-f", "-", given=body) == "pod/web configured\n"
+
+
 def test_get_shows_what_a_real_server_prints(kubectl: Kubectl) -> None:
     run_pod(kubectl)
     kubectl.api("POST", PODS, body=pod("gated", schedulingGates=[{"name": "example.com/g"}]))

@@ -181,6 +181,7 @@ CHANGES: dict[str, tuple[dict[str, Any], bool]] = {
         True,
     ),
     "a toleration removed": ({"op": "remove", "path": "/spec/tolerations/0"}, False),
+    "a toleration removed that every pod gets": ({"op": "remove", "path": "/spec/tolerations/1"}, True),
     "a node label": ({"op": "add", "path": "/spec/nodeSelector", "value": {"a": "1"}}, False),
     "a resource": ({"op": "add", "path": "/spec/containers/0/resources/limits", "value": {"cpu": "1"}}, False),
     "an environment": ({"op": "add", "path": "/spec/containers/0/env", "value": [{"name": "A"}]}, False),
@@ -192,7 +193,7 @@ CHANGES: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("operation", "accepted"), CHANGES.values(), ids=CHANGES.keys())
 def test_what_may_change_on_any_pod(api: Api, operation: dict[str, Any], accepted: bool) -> None:
-    create_pod(api)
+    create_pod(api, tolerations=[{"key": "own", "operator": "Exists"}])
     code, _ = api.call("PATCH", f"{PODS}/web", body=[operation], content_type=JSON_PATCH)
     assert code == (200 if accepted else 422)
 
