@@ -197,6 +197,10 @@ def _answer(text: str, cure: str) -> Row:
     return Row(ReasonKind.ANSWER, text, cure, either(Cure.TIME))
 
 
+UNANSWERED = "the allocator does not answer; the pod is placed as soon as it does"
+"""The webhook's message with `AnswerReason.UNANSWERED`."""
+
+
 class AnswerReason(Reasons):
     """Reasons in an answer at admission that are never in a condition."""
 

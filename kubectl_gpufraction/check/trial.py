@@ -13,6 +13,7 @@ from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.plain import plain
 from contract.encoding.reading import Malformed
+from contract.reasons.pods import UNANSWERED
 from kubectl_gpufraction.check.facts import (
     CERTS,
     CONFIGURATION,
@@ -29,6 +30,8 @@ from kubectl_gpufraction.cluster.unserved import INJECT, is_served
 
 JSON = dict[str, Any]
 _WEBHOOK = "pods.gpufraction.io"
+_POLICY = "gpufraction-pod-create"
+"""It refuses a pod of the dry run only if the webhook did not see it."""
 _PORT = "9443"
 _ASKS = "1Gi"
 """GPU memory on one GPU, which any card has."""
@@ -113,7 +116,7 @@ def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
         return _refused(tried, facts)
     text = " ".join(tried.warnings).removeprefix("waiting: ")
     if names.GATE in pods.gates(tried.pod):
-        if "does not answer" in text:
+        if UNANSWERED in text:
             logs = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction -c allocator --tail=50"
             return Finding(FAIL, check, f"{where}: the webhook answers, but its allocator does not", logs)
         return Finding(OK, check, f"{where}: the webhook answers; the pod would wait ({text or 'without a reason'})")
@@ -172,7 +175,7 @@ def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
         if cure in (_LOGS, _RENEW):
             cure = certificate_cure(facts, cure)
         return Finding(FAIL, check, found, cure.replace("{port}", port))
-    if "did not see it" in text or "are given only in namespaces" in text:
+    if f"ValidatingAdmissionPolicy '{_POLICY}'" in text:
         return _not_called(tried, facts)
     if f'"{_WEBHOOK}" denied' in text or "exceeded quota" in text:
         return Finding(OK, check, f"{where}: the webhook answers, but such a pod is refused there: {text}")

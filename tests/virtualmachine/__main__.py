@@ -70,8 +70,10 @@ FACTS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; see the module's docstring."""
-    # This ends whatever was started, however the command ends, and leaves no half-written disk.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
+    # This ends whatever was started, however the command ends, and leaves no half-written disk. A shell has commands in
+    # the background ignore SIGINT.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(_ENDED))
     chosen = parsed(arguments)
     if what := missing(os.environ):
         say(f"skipped: {what}")
@@ -177,11 +179,16 @@ def tests(chosen: argparse.Namespace, out: Path, assets: Path, access: Path, slo
             command, cwd=TOP, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         assert process.stdout is not None
-        for line in process.stdout:
-            log.write(line)
-            log.flush()
-            print(line, end="", flush=True)
-        return process.wait()
+        try:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                print(line, end="", flush=True)
+            return process.wait()
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)  # pytest then ends what its fixtures started
+                process.wait()
 
 
 def copy_code(folder: Path) -> None:

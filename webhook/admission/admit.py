@@ -28,7 +28,7 @@ from contract.encoding.reading import Malformed, shown
 from contract.isolation import ISOLATION
 from contract.model import MOST_CLAIMS, Allocation, PodRequest
 from contract.options import NO_OPTIONS, Options, PoolOptions
-from contract.reasons.pods import AnswerReason
+from contract.reasons.pods import UNANSWERED, AnswerReason
 from contract.scheduling import needs, node_pin, protection
 from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
@@ -51,8 +51,6 @@ _UNREAD = (
     "that a quota counts; create the pod again in a moment"
 )
 _ONCE_STORED = "its ResourceClaims are allocated when it is stored"
-SILENT = "the allocator does not answer; the pod is placed as soon as it does"
-"""Why a pod waits if there is no answer."""
 _LINUX = "linux"
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
@@ -652,7 +650,7 @@ def _warnings(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, b
     if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
         return warnings
     if answer is None:
-        return (*warnings, f"waiting: {SILENT}")
+        return (*warnings, f"waiting: {UNANSWERED}")
     if decided.request.own_claims and answer.code == AnswerReason.STORED_FIRST:
         return warnings
     if bound:

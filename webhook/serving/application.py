@@ -19,11 +19,11 @@ from werkzeug.exceptions import HTTPException
 
 from contract.encoding.protocol import Answer, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, DEPRECATED_NAMES, QUESTIONS
-from contract.reasons.pods import AnswerReason
+from contract.reasons.pods import UNANSWERED, AnswerReason
 from runtime.httpserver import Reply
 from runtime.metrics import Metrics
 from webhook.admission import review
-from webhook.admission.admit import SILENT, Configuration, OnTime, Reserve, Reviewed, TooLate, admit, admit_claims
+from webhook.admission.admit import Configuration, OnTime, Reserve, Reviewed, TooLate, admit, admit_claims
 from webhook.admission.review import BadReview
 from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.health import Health
@@ -168,7 +168,7 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, floa
 def _counted_without(question: Question, allocator: Allocator) -> Answer | None:
     """The result for a pod without an answer of the allocator: it waits, counted by what was last known."""
     known = None if question.refused else allocator.floor(question.request)
-    return Wait(AnswerReason.UNANSWERED, SILENT, known) if known is not None else None
+    return Wait(AnswerReason.UNANSWERED, UNANSWERED, known) if known is not None else None
 
 
 def _answer_label(answer: Answer | NoAnswer) -> str:

@@ -254,8 +254,18 @@ RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --
         ),
         (failure("something new"), (FAIL, f"{CANNOT}{failure('something new').partition('call webhook: ')[2]}", SEES)),
         (
-            "ValidatingAdmissionPolicy 'x' denied request: the admission webhook of gpufraction.io did not see it",
+            "pods \"trial\" is forbidden: ValidatingAdmissionPolicy 'gpufraction-pod-create' with binding "
+            "'gpufraction-pod-create' denied request: in any words",
             (FAIL, f"{NOT_CALLED}{NO_ENTRY}", APPLY),
+        ),
+        (
+            "ValidatingAdmissionPolicy 'theirs' denied request: the webhook did not see it",
+            (
+                WARN,
+                "a pod in namespace a is refused by something else, so the way to the webhook is unknown: "
+                "ValidatingAdmissionPolicy 'theirs' denied request: the webhook did not see it",
+                "",
+            ),
         ),
         (
             'admission webhook "pods.gpufraction.io" denied the request: at least 2Gi',
