@@ -42,8 +42,8 @@ def measure(
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[str]:
     """
-    All wanted sides by turns, so many rounds; tables, and lines for programs. `sharers`: pods that hold shares by
-    gpufraction before anything is measured.
+    All wanted sides by turns, so many rounds; tables, and lines for programs. `sharers`: pods that hold shares before
+    anything is measured.
     """
     assets = _assets(environment)
     if isinstance(assets, str):
@@ -56,7 +56,7 @@ def measure(
     with Turns(turns.present(wanted, environment), start) as turn:
         if sharers:
             what = f"{sharers} pods hold a share"
-            list(turn.each(what, lambda bench, side: bench.fill(side, sharers), of=sides.names_nodes, once=True))
+            list(turn.each(what, lambda bench, side: bench.fill(side, sharers), of=sides.is_filled, once=True))
         list(turn.each("warming up", lambda bench, side: bench.measure(side, max(pods // _WARM_UP, 1))))
         for side, idle in turn.each("idle programs", lambda bench, side: bench.rest(), once=True):
             yield f"Left out, {side.plane}: what idle programs work, {_idle(idle)}"
@@ -230,7 +230,7 @@ def main() -> int:
         "--sharers",
         type=int,
         default=0,
-        help="so many pods hold shares by gpufraction before its sides are measured; needs the side nodeName",
+        help="so many pods hold shares before anything is measured; needs the side nodeName or kube-scheduler",
     )
     given = parser.parse_args()
     try:

@@ -114,8 +114,10 @@ CLAIMS = Side("claims", "we, by ResourceClaims", True, TENANT, {}, {}, by_claims
 BESIDE = tuple(Side(peer.name, peer.title, False, TENANT, {}, {}, peer=peer) for peer in PEERS)
 
 
-def names_nodes(side: Side) -> bool:
-    """Whether gpufraction places the side's pods while they are created."""
+def is_filled(side: Side) -> bool:
+    """Whether pods of the side may hold shares before anything is measured: ours by nodeName, or kube-scheduler's."""
+    if side == KUBE_SCHEDULER:
+        return True
     return side.reading is ours.READING and not (side.gated or side.empty or side.by_claims)
 
 
@@ -239,9 +241,7 @@ class Bench:
         return [moment - self._created[name] for name, moment in seen.known.items()]
 
     def _through_empty_webhook(self, side: Side, count: int) -> Measured:
-        open_nodes = self.kube.list(paths.nodes(), {"labelSelector": f"{plane.POOL}={plane.OPEN}"}).items
-        names_of = [node["metadata"]["name"] for node in open_nodes]
-        with emptywebhook.registered(self.kube, side.namespace, names_of):
+        with emptywebhook.registered(self.kube, side.namespace, self._open_nodes()):
             trial, pods = pod_of(side, "trial"), paths.pods(side.namespace)
 
             def called() -> bool:
@@ -252,6 +252,10 @@ class Bench:
             bound = self._work(count, Placed(self.kube, side.namespace, count), lambda: self._create(side, count))
         self.clear(side)
         return Measured(side.name, count, None, bound)
+
+    def _open_nodes(self) -> Sequence[str]:
+        found = self.kube.list(paths.nodes(), {"labelSelector": f"{plane.POOL}={plane.OPEN}"}).items
+        return [node["metadata"]["name"] for node in found]
 
     def _work(self, count: int, placed: Placed | None, begin: Callable[[], None]) -> Work:
         asked, worked = requests.counted(self.kube.text("/metrics")), self._worked()
@@ -290,26 +294,35 @@ class Bench:
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def fill(self, side: Side, count: int) -> None:
-        """So many pods of the side hold their shares from now on, in a namespace of their own. Raises `NotInTime`."""
+        """
+        So many pods of the side hold their shares from now on, in a namespace of their own. Raises `NotInTime`.
+
+        Where kube-scheduler would place them, they are created on their nodes, which it counts as its own placements.
+        """
         labels = {names.INJECT_LABEL: names.INJECT_ENABLED}
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HELD, "labels": labels}}
         self.kube.create(paths.namespaces(), made)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.kube.create(paths.path("v1", "serviceaccounts", HELD), account)
+        on = () if side.reading else self._open_nodes()
         for first in range(0, count, _FILLED_AT_ONCE):
             say(f"{first} of {count} pods hold a share")
             some = range(first, min(first + _FILLED_AT_ONCE, count))
-            self._create(replace(side, namespace=HELD), len(some), first=first)
+            self._create(replace(side, namespace=HELD), len(some), first=first, on=on)
         self._created.clear()
         pods = self.kube.list(paths.pods(HELD), trim=lambda pod: {"node": pod["spec"].get("nodeName")}, timeout=120)
         placed = sum(bool(each["node"]) for each in pods.items)
         if placed < count:
             raise NotInTime(f"{count - placed} of {count} pods that should hold a share have no node")
 
-    def _create(self, side: Side, count: int, *, first: int = 0) -> None:
+    def _create(self, side: Side, count: int, *, first: int = 0, on: Sequence[str] = ()) -> None:
+        """`on`: the nodes on which the pods are, one after the other; without any the side places them."""
+
         def client(number: int) -> None:
             for pod in range(first + number, first + count, CLIENTS):
                 made = pod_of(side, f"pod-{pod:05}")
+                if on:
+                    made["spec"]["nodeName"] = on[pod % len(on)]
                 self._created[made["metadata"]["name"]] = time.perf_counter()
                 self._create_one(self._clients[number], side, made)
 
