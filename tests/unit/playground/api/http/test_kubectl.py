@@ -97,7 +97,7 @@ def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) -> None:
     assert (stored["spec"]["containers"][0]["image"], "labels" in stored["metadata"]) == ("example.com/app:2", False)
 
 
-def test_apply_leaves_a_pod_with_tolerations_alone(kubectl: Kubectl) -> None:
+def test_apply_accepts_a_pod_with_tolerations_again(kubectl: Kubectl) -> None:
     body = pod(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
     assert kubectl("apply", "-f", "-", given=body) == "pod/web created\n"
     assert kubectl("apply", "-f", "-", given=body) == "pod/web configured\n"
